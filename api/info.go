@@ -1,0 +1,61 @@
+package api
+
+// Info describes the daemon and its host.
+type Info struct {
+	Version     string    `json:"version"`
+	Host        Host      `json:"host"`
+	Dev         bool      `json:"dev" doc:"Development mode: the daemon runs although something required is missing"`
+	Enforced    []string  `json:"enforced"`
+	NotEnforced []string  `json:"not_enforced" doc:"What this host does not enforce; empty outside development mode"`
+	Kernel      Asset     `json:"kernel"`
+	Runtimes    []Runtime `json:"runtimes"`
+	Networks    []string  `json:"networks"`
+	Limits      LimitInfo `json:"limits"`
+	Jobs        JobCounts `json:"jobs"`
+}
+
+// Host is the machine that the daemon runs on.
+type Host struct {
+	Kind        string  `json:"kind" enum:"hardware,pvm,lab,none"`
+	CPUModel    string  `json:"cpu_model"`
+	Kernel      string  `json:"kernel"`
+	Fingerprint string  `json:"fingerprint" doc:"Changes when CPU model, host kind or kernel does"`
+	Checks      []Check `json:"checks"`
+}
+
+// Check is one fact about the host and what to do when it does not hold.
+type Check struct {
+	Name     string `json:"name"`
+	OK       bool   `json:"ok"`
+	Detail   string `json:"detail"`
+	Remedy   string `json:"remedy,omitempty"`
+	Required bool   `json:"required"`
+}
+
+// Asset is a file that machines boot from.
+type Asset struct {
+	Name  string `json:"name"`
+	Path  string `json:"path,omitempty"`
+	OK    bool   `json:"ok"`
+	Error string `json:"error,omitempty"`
+}
+
+// Runtime is an entry of the catalogue of runtime profiles.
+type Runtime struct {
+	Name     string   `json:"name"`
+	Suffixes []string `json:"suffixes" doc:"File name endings of scripts it runs"`
+	Image    Asset    `json:"image"`
+	Defaults Limits   `json:"defaults"`
+}
+
+// LimitInfo gives the largest value of each limit on this host.
+type LimitInfo struct {
+	Max        Limits `json:"max"`
+	InputBytes int64  `json:"input_bytes" doc:"Largest input, in bytes"`
+}
+
+// JobCounts counts jobs of all tenants.
+type JobCounts struct {
+	Queued  int `json:"queued"`
+	Running int `json:"running"`
+}

@@ -1,0 +1,58 @@
+package guestmem
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Map maps size bytes of file, shared, as a guest's memory. The file must be
+// at least that long, size a multiple of PageSize; it may be closed
+// afterwards.
+func Map(file *os.File, size uint64) (*Memory, error) {
+	if size == 0 || size%PageSize != 0 {
+		return nil, fmt.Errorf("guestmem: map %d bytes: size is not a multiple of %d", size, PageSize)
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("guestmem: stat backing file: %w", err)
+	}
+	if uint64(info.Size()) < size {
+		// A mapping beyond the end of its file would raise SIGBUS later.
+		return nil, fmt.Errorf("guestmem: map %d bytes: backing file has %d", size, info.Size())
+	}
+	host, err := unix.Mmap(int(file.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
+	if err != nil {
+		return nil, fmt.Errorf("guestmem: map %d bytes: %w", size, err)
+	}
+	return &Memory{host: host, regions: Layout(size)}, nil
+}
+
+// New returns a memory of its own, backed by a new memfd: for tests and tools.
+func New(size uint64) (*Memory, error) {
+	fd, err := unix.MemfdCreate("guestmem", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("guestmem: make memfd: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), "guestmem")
+	defer file.Close()
+	if err := file.Truncate(int64(size)); err != nil {
+		return nil, fmt.Errorf("guestmem: size memfd: %w", err)
+	}
+	return Map(file, size)
+}
+
+// Unmap ends the mapping. Preconditions: nothing touches the memory any more,
+// and no slice of it is used again.
+func (m *Memory) Unmap() error {
+	if m.host == nil {
+		return nil
+	}
+	host := m.host
+	m.host, m.regions = nil, nil
+	if err := unix.Munmap(host); err != nil {
+		return fmt.Errorf("guestmem: unmap: %w", err)
+	}
+	return nil
+}

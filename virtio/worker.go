@@ -1,0 +1,190 @@
+package virtio
+
+import (
+	"sync/atomic"
+	"time"
+
+	"thaw/internal/eventfd"
+)
+
+// Worker serves one queue, or several that share a kick, on a goroutine of
+// its own.
+//
+//	          work                none for a while
+//	 ┌─▶ serve ──▶ poll the ring ──────────────────▶ ask for a kick, sleep
+//	 │      ▲            │ new chain                          │
+//	 │      └────────────┘                                    │ kick
+//	 └────────────────────────────────────────────────────────┘
+//
+// Polling before sleeping spares a busy guest the kick and ourselves the
+// wake-up, which together cost more than a 4 KiB read. The window adapts as
+// KVM's halt polling does: it doubles when work came soon after going to
+// sleep, and shrinks when polling was in vain, so an idle device costs nothing.
+type Worker struct {
+	kick    *eventfd.FD
+	handler Handler
+	state   atomic.Int32
+	request chan struct{} // taken by the worker when it pauses
+	resume  chan struct{}
+	done    chan struct{}
+	metrics WorkerMetrics
+}
+
+// Handler is a device's side of a worker. Its methods are called on the
+// worker's goroutine only.
+type Handler interface {
+	// Serve answers what is in the queue and returns whether there was
+	// anything. After an error the worker ends.
+	Serve() (worked bool, err error)
+	// Waiting is a cheap look whether Serve would find anything.
+	Waiting() bool
+	// Enable asks the driver for a kick and says whether something came
+	// meanwhile; Disable says that none is needed.
+	Enable() (waiting bool)
+	Disable()
+}
+
+// WorkerMetrics counts what a worker did.
+type WorkerMetrics struct {
+	Kicks    atomic.Uint64 // sleeps that ended with a kick
+	PollHits atomic.Uint64 // times that polling found work
+	PollMiss atomic.Uint64 // times that it did not
+}
+
+// Poll windows. The largest is about twice what a kick and wake-up cost on
+// the slowest host kind.
+const (
+	PollMax  = 100 * time.Microsecond
+	pollMin  = 10 * time.Microsecond
+	pollStep = 64 // looks at the ring between two looks at the clock
+)
+
+const (
+	workerRuns int32 = iota
+	workerPausing
+	workerStops
+)
+
+// StartWorker starts a worker on kick. fail is called once, on the worker's
+// goroutine, if the handler returns an error.
+func StartWorker(kick *eventfd.FD, h Handler, fail func(error)) *Worker {
+	w := &Worker{
+		kick: kick, handler: h,
+		request: make(chan struct{}), resume: make(chan struct{}), done: make(chan struct{}),
+	}
+	go func() {
+		defer close(w.done)
+		if err := w.run(); err != nil {
+			fail(err)
+		}
+	}()
+	return w
+}
+
+// Metrics returns the worker's counters.
+func (w *Worker) Metrics() *WorkerMetrics { return &w.metrics }
+
+// Pause returns when the handler is not running and will not run until
+// Resume. It does nothing when the worker has ended.
+func (w *Worker) Pause() {
+	if !w.state.CompareAndSwap(workerRuns, workerPausing) {
+		return
+	}
+	w.kick.Signal()
+	select {
+	case w.request <- struct{}{}:
+	case <-w.done:
+	}
+}
+
+// Resume ends a Pause.
+func (w *Worker) Resume() {
+	if !w.state.CompareAndSwap(workerPausing, workerRuns) {
+		return
+	}
+	select {
+	case w.resume <- struct{}{}:
+	case <-w.done:
+	}
+}
+
+// Stop ends the worker and returns when its goroutine has.
+func (w *Worker) Stop() {
+	if w.state.Swap(workerStops) == workerPausing {
+		select {
+		case w.resume <- struct{}{}:
+		case <-w.done:
+		}
+	}
+	w.kick.Signal()
+	<-w.done
+}
+
+func (w *Worker) run() error {
+	var window time.Duration
+	for {
+		switch w.state.Load() {
+		case workerStops:
+			return nil
+		case workerPausing:
+			<-w.request
+			<-w.resume
+			continue
+		}
+		worked, err := w.handler.Serve()
+		if err != nil {
+			return err
+		}
+		if worked && window == 0 {
+			window = pollMin
+		}
+		if w.poll(window) {
+			continue
+		}
+		if w.handler.Enable() {
+			w.handler.Disable()
+			continue
+		}
+		slept := time.Now()
+		if err := w.kick.Wait(); err != nil {
+			return err
+		}
+		w.metrics.Kicks.Add(1)
+		w.handler.Disable()
+		window = nextWindow(window, time.Since(slept))
+	}
+}
+
+// poll looks at the ring for at most window and says whether there is
+// something to do.
+func (w *Worker) poll(window time.Duration) bool {
+	if w.handler.Waiting() {
+		return true
+	}
+	if window == 0 {
+		return false
+	}
+	for end := time.Now().Add(window); ; {
+		for range pollStep {
+			if w.handler.Waiting() || w.state.Load() != workerRuns {
+				w.metrics.PollHits.Add(1)
+				return true
+			}
+		}
+		if time.Now().After(end) {
+			w.metrics.PollMiss.Add(1)
+			return false
+		}
+	}
+}
+
+// nextWindow adapts the poll window after a sleep of the given length.
+func nextWindow(window, slept time.Duration) time.Duration {
+	if slept <= PollMax {
+		return min(max(window*2, pollMin), PollMax)
+	}
+	if window /= 2; window < pollMin {
+		return 0
+	}
+	return window
+}
