@@ -44,15 +44,15 @@ type Options struct {
 type Log struct {
 	opts Options
 
-	mu           sync.Mutex
-	entries      []Entry // ascending ids, with holes where output was dropped
-	bytes        int     // of output in entries
-	next         uint64
-	dropped      []drop // where output was dropped, for gaps; merged, so as long as control entries are
-	readers      map[*Reader]struct{}
-	noReader     time.Time // since when nobody has been attached
-	closed       bool
-	changed      chan struct{}
+	mu       sync.Mutex
+	entries  []Entry // ascending ids, with holes where output was dropped
+	bytes    int     // of output in entries
+	next     uint64
+	dropped  []drop // where output was dropped, for gaps; merged, so as long as control entries are
+	readers  map[*Reader]struct{}
+	noReader time.Time // since when nobody has been attached
+	closed   bool
+	changed  chan struct{}
 }
 
 // drop is a run of dropped entries with ids first to last.

@@ -1,0 +1,181 @@
+// Package journal remembers on disk which processes and directories belong to
+// running machines, so that a daemon that was killed can clean up at its next
+// start.
+//
+// There is one directory for each machine, with a record (record.json) in it
+// that is written aside and renamed. The daemon's lock on the state directory
+// makes sure that a machine found here belongs to a daemon that is gone. A
+// process is only ever killed through a pidfd, after its start time has been
+// compared: a number that was given to another process since is left alone.
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrInUse is returned by Open when another daemon has the directory.
+var ErrInUse = errors.New("journal: state directory is used by another daemon")
+
+const recordName = "record.json"
+
+// maxRecord bounds the bytes that are read of a record.
+const maxRecord = 64 << 10
+
+// Record is what must be undone for one machine.
+type Record struct {
+	PID       int    `json:"pid"`              // of thaw-vmm; 0 before it is started
+	StartTime uint64 `json:"start_time"`       // in clock ticks since boot, proc(5) field 22
+	BootID    string `json:"boot_id"`          // of the boot that StartTime counts from
+	Cgroup    string `json:"cgroup,omitempty"` // absolute path of the machine's cgroup
+}
+
+// Journal is a locked directory of machines.
+type Journal struct {
+	dir  string
+	lock *os.File
+}
+
+// Open locks dir, making it if need be.
+func Open(dir string) (*Journal, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("journal: make directory: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("journal: open lock: %w", err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		lock.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, ErrInUse
+		}
+		return nil, fmt.Errorf("journal: lock: %w", err)
+	}
+	return &Journal{dir: dir, lock: lock}, nil
+}
+
+// Close gives the lock back.
+func (j *Journal) Close() error { return j.lock.Close() }
+
+// Create makes the directory of a new machine, for its socket and disk.
+func (j *Journal) Create(id string) (string, error) {
+	if !validID(id) {
+		return "", fmt.Errorf("journal: invalid machine id %q", id)
+	}
+	dir := filepath.Join(j.dir, id)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", fmt.Errorf("journal: make machine directory: %w", err)
+	}
+	return dir, nil
+}
+
+func validID(id string) bool {
+	return id != "" && id != "lock" && !strings.ContainsAny(id, "/\x00") && id[0] != '.'
+}
+
+// Write puts down the record of a machine, atomically.
+func (j *Journal) Write(id string, r Record) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("journal: encode record: %w", err)
+	}
+	path := filepath.Join(j.dir, id, recordName)
+	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
+		return fmt.Errorf("journal: write record: %w", err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("journal: commit record: %w", err)
+	}
+	return nil
+}
+
+// Remove forgets a machine and deletes its directory.
+func (j *Journal) Remove(id string) error {
+	if !validID(id) {
+		return fmt.Errorf("journal: invalid machine id %q", id)
+	}
+	if err := os.RemoveAll(filepath.Join(j.dir, id)); err != nil {
+		return fmt.Errorf("journal: remove machine: %w", err)
+	}
+	return nil
+}
+
+// Leftover is a machine that an earlier daemon left.
+type Leftover struct {
+	ID     string
+	Killed bool  // a process was found and killed
+	Err    error // what could not be undone; the directory stays for the next try
+}
+
+// Reclaim undoes every machine in the journal. It is for the start, before any
+// machine of this daemon exists.
+func (j *Journal) Reclaim() ([]Leftover, error) {
+	entries, err := os.ReadDir(j.dir)
+	if err != nil {
+		return nil, fmt.Errorf("journal: list machines: %w", err)
+	}
+	var out []Leftover
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		l := Leftover{ID: e.Name()}
+		l.Killed, l.Err = j.reclaim(e.Name())
+		out = append(out, l)
+	}
+	return out, nil
+}
+
+func (j *Journal) reclaim(id string) (killed bool, err error) {
+	r, err := readRecord(filepath.Join(j.dir, id, recordName))
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // died before its process started
+	case err != nil:
+		return false, err
+	default:
+		if killed, err = killRecorded(r); err != nil {
+			return killed, err
+		}
+		if err := removeCgroup(r.Cgroup); err != nil {
+			return killed, err
+		}
+	}
+	return killed, j.Remove(id)
+}
+
+func readRecord(path string) (Record, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Record{}, fmt.Errorf("journal: open record: %w", err)
+	}
+	defer f.Close()
+	buf := make([]byte, maxRecord+1)
+	n, err := readFull(f, buf)
+	if err != nil {
+		return Record{}, fmt.Errorf("journal: read record: %w", err)
+	}
+	return parseRecord(buf[:n])
+}
+
+// parseRecord decodes and checks a record.
+func parseRecord(b []byte) (Record, error) {
+	var r Record
+	if len(b) > maxRecord {
+		return r, fmt.Errorf("journal: record is longer than %d bytes", maxRecord)
+	}
+	if err := json.Unmarshal(b, &r); err != nil {
+		return r, fmt.Errorf("journal: decode record: %w", err)
+	}
+	if r.PID < 0 || r.PID == 1 || (r.Cgroup != "" && !filepath.IsAbs(r.Cgroup)) {
+		return r, fmt.Errorf("journal: record of pid %d and cgroup %q makes no sense", r.PID, r.Cgroup)
+	}
+	return r, nil
+}
