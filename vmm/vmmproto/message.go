@@ -1,0 +1,228 @@
+package vmmproto
+
+// Kind names a message type on the wire.
+type Kind string
+
+// Kinds that the daemon sends.
+const (
+	KindStart          Kind = "start"
+	KindPing           Kind = "ping"
+	KindPause          Kind = "pause"
+	KindResume         Kind = "resume"
+	KindStop           Kind = "stop"
+	KindStatsRequest   Kind = "stats_request"
+	KindConsoleRequest Kind = "console_request"
+	KindConnected      Kind = "connected"
+	KindRefused        Kind = "refused"
+)
+
+// Kinds that thaw-vmm sends.
+const (
+	KindStarted Kind = "started"
+	KindFailed  Kind = "failed"
+	KindPong    Kind = "pong"
+	KindDone    Kind = "done"
+	KindStats   Kind = "stats"
+	KindConsole Kind = "console"
+	KindConnect Kind = "connect"
+	KindExited  Kind = "exited"
+)
+
+// Message is a message of either direction.
+type Message interface {
+	Kind() Kind
+	// Validate checks every field against this package's bounds.
+	Validate() error
+	// Descriptors is how many file descriptors travel with the message, neither more nor fewer.
+	Descriptors() int
+}
+
+// Reply is a message that answers the request with the same id.
+type Reply interface {
+	Message
+	RequestID() uint64
+}
+
+// Start describes the machine. Its descriptors come in the order of Files, which [Start.FileNames] gives.
+type Start struct {
+	VCPUs       int      `json:"vcpus"`
+	MemoryBytes uint64   `json:"memory_bytes"`
+	Cmdline     string   `json:"cmdline"`
+	Initrd      bool     `json:"initrd,omitempty"`
+	Disks       []Disk   `json:"disks,omitempty"`
+	Vsock       *Vsock   `json:"vsock,omitempty"`
+	Net         *Net     `json:"net,omitempty"`
+	Balloon     bool     `json:"balloon,omitempty"`
+	ConsoleLog  int      `json:"console_log"` // bytes of console kept
+	Files       []string `json:"files"`
+}
+
+// Disk is one block device; Layers counts its files, bottom first.
+type Disk struct {
+	ID       string `json:"id"`
+	Layers   int    `json:"layers"`
+	ReadOnly bool   `json:"read_only,omitempty"`
+}
+
+// Vsock is the socket device, with the guest's context id.
+type Vsock struct {
+	CID uint64 `json:"cid"`
+}
+
+// Net is the network device.
+type Net struct {
+	MAC [6]byte `json:"mac"`
+}
+
+// Request bodies have nothing but an id that the answer repeats.
+type (
+	// Ping asks for a Pong: the process is alive and its loop runs.
+	Ping struct {
+		ID uint64 `json:"id"`
+	}
+	// Pause stops the vCPUs; answered by Done when they stand.
+	Pause struct {
+		ID uint64 `json:"id"`
+	}
+	// Resume lets the vCPUs run again; answered by Done.
+	Resume struct {
+		ID uint64 `json:"id"`
+	}
+	// Stop ends the machine; answered by Done, followed by Exited.
+	Stop struct {
+		ID uint64 `json:"id"`
+	}
+	// StatsRequest is answered by Stats.
+	StatsRequest struct {
+		ID uint64 `json:"id"`
+	}
+	// ConsoleRequest is answered by Console.
+	ConsoleRequest struct {
+		ID uint64 `json:"id"`
+	}
+	// Connected answers Connect and carries one connected stream socket.
+	Connected struct {
+		ID uint64 `json:"id"`
+	}
+	// Refused answers Connect: nothing listens there.
+	Refused struct {
+		ID uint64 `json:"id"`
+	}
+)
+
+// Started says that the machine is made, jailed and about to run.
+type Started struct {
+	Phases []Phase `json:"phases,omitempty"`
+}
+
+// Phase is a named stretch of start-up time.
+type Phase struct {
+	Name   string `json:"name"`
+	Micros int64  `json:"micros"`
+}
+
+// Failed says why there will be no Started: the stage that failed, and the error's text.
+type Failed struct {
+	Stage  string `json:"stage"`
+	Detail string `json:"detail"`
+}
+
+// Pong answers Ping. Console is the tail of the guest's console when it has changed since the last Pong, so
+// that the daemon has a recent copy of it when the process dies.
+type Pong struct {
+	ID      uint64 `json:"id"`
+	Console []byte `json:"console,omitempty"`
+}
+
+// Done answers Pause, Resume and Stop; Error is empty on success.
+type Done struct {
+	ID    uint64 `json:"id"`
+	Error string `json:"error,omitempty"`
+}
+
+// Stats answers StatsRequest with counters and gauges by name.
+type Stats struct {
+	ID     uint64            `json:"id"`
+	Values map[string]uint64 `json:"values"`
+}
+
+// Console answers ConsoleRequest with the last bytes of the guest's console.
+type Console struct {
+	ID   uint64 `json:"id"`
+	Tail []byte `json:"tail"`
+}
+
+// Connect asks for a stream to the vsock port that the guest dialled.
+type Connect struct {
+	ID   uint64 `json:"id"`
+	Port uint32 `json:"port"`
+}
+
+// Reason says how a machine ended.
+type Reason string
+
+// Reasons as thaw-vmm reports them.
+const (
+	Poweroff    Reason = "poweroff"
+	Reset       Reason = "reset"
+	Panic       Reason = "panic"        // the guest kernel
+	TripleFault Reason = "triple_fault" // the guest kernel
+	Killed      Reason = "killed"       // by Stop
+	Internal    Reason = "internal"     // an error of the VMM itself
+)
+
+// Exited is the last message: the machine has ended.
+type Exited struct {
+	Reason  Reason `json:"reason"`
+	Detail  string `json:"detail,omitempty"`
+	Console []byte `json:"console,omitempty"`
+}
+
+// Kind implementations.
+
+func (*Start) Kind() Kind          { return KindStart }
+func (*Ping) Kind() Kind           { return KindPing }
+func (*Pause) Kind() Kind          { return KindPause }
+func (*Resume) Kind() Kind         { return KindResume }
+func (*Stop) Kind() Kind           { return KindStop }
+func (*StatsRequest) Kind() Kind   { return KindStatsRequest }
+func (*ConsoleRequest) Kind() Kind { return KindConsoleRequest }
+func (*Connected) Kind() Kind      { return KindConnected }
+func (*Refused) Kind() Kind        { return KindRefused }
+func (*Started) Kind() Kind        { return KindStarted }
+func (*Failed) Kind() Kind         { return KindFailed }
+func (*Pong) Kind() Kind           { return KindPong }
+func (*Done) Kind() Kind           { return KindDone }
+func (*Stats) Kind() Kind          { return KindStats }
+func (*Console) Kind() Kind        { return KindConsole }
+func (*Connect) Kind() Kind        { return KindConnect }
+func (*Exited) Kind() Kind         { return KindExited }
+
+// RequestID implementations.
+
+func (m *Pong) RequestID() uint64      { return m.ID }
+func (m *Done) RequestID() uint64      { return m.ID }
+func (m *Stats) RequestID() uint64     { return m.ID }
+func (m *Console) RequestID() uint64   { return m.ID }
+func (m *Connected) RequestID() uint64 { return m.ID }
+func (m *Refused) RequestID() uint64   { return m.ID }
+
+// Descriptors implementations: only two kinds carry any.
+
+func (m *Start) Descriptors() int        { return len(m.Files) }
+func (*Connected) Descriptors() int      { return 1 }
+func (*Ping) Descriptors() int           { return 0 }
+func (*Pause) Descriptors() int          { return 0 }
+func (*Resume) Descriptors() int         { return 0 }
+func (*Stop) Descriptors() int           { return 0 }
+func (*StatsRequest) Descriptors() int   { return 0 }
+func (*ConsoleRequest) Descriptors() int { return 0 }
+func (*Refused) Descriptors() int        { return 0 }
+func (*Started) Descriptors() int        { return 0 }
+func (*Failed) Descriptors() int         { return 0 }
+func (*Pong) Descriptors() int           { return 0 }
+func (*Done) Descriptors() int           { return 0 }
+func (*Stats) Descriptors() int          { return 0 }
+func (*Console) Descriptors() int        { return 0 }
+func (*Connect) Descriptors() int        { return 0 }
+func (*Exited) Descriptors() int         { return 0 }

@@ -1,0 +1,218 @@
+package vmmproto
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func start() *Start {
+	m := &Start{
+		VCPUs: 2, MemoryBytes: 512 << 20, Cmdline: "console=ttyS0 quiet", Initrd: true,
+		Disks:      []Disk{{ID: "vda", Layers: 1, ReadOnly: true}, {ID: "vdb", Layers: 2}},
+		Vsock:      &Vsock{CID: 3},
+		Net:        &Net{MAC: [6]byte{2, 0, 0, 0, 0, 1}},
+		Balloon:    true,
+		ConsoleLog: 64 << 10,
+	}
+	m.Files = m.FileNames()
+	return m
+}
+
+var daemonMessages = []Message{
+	start(), &Ping{1}, &Pause{2}, &Resume{3}, &Stop{4}, &StatsRequest{5}, &ConsoleRequest{6}, &Connected{7}, &Refused{8},
+}
+
+var vmmMessages = []Message{
+	&Started{Phases: []Phase{{"jail", 1200}, {"kvm", 900}}},
+	&Failed{Stage: "jail", Detail: "mount: permission denied"},
+	&Pong{ID: 1, Console: []byte("boot\x00\xff")},
+	&Done{ID: 2, Error: "not running"},
+	&Stats{ID: 5, Values: map[string]uint64{"exits.mmio": 1 << 63}},
+	&Console{ID: 6, Tail: []byte("login:")},
+	&Connect{ID: 1, Port: 1025},
+	&Exited{Reason: Panic, Detail: "Attempted to kill init", Console: []byte("Kernel panic")},
+}
+
+func TestRoundTrip(t *testing.T) {
+	for _, tc := range []struct {
+		messages []Message
+		decode   func([]byte, int) (Message, error)
+		other    func([]byte, int) (Message, error)
+	}{
+		{daemonMessages, DecodeFromDaemon, func(b []byte, _ int) (Message, error) { return DecodeFromVMM(b) }},
+		{vmmMessages, func(b []byte, _ int) (Message, error) { return DecodeFromVMM(b) }, DecodeFromDaemon},
+	} {
+		for _, m := range tc.messages {
+			b, err := Encode(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := tc.decode(b, m.Descriptors())
+			if err != nil {
+				t.Fatalf("%s: %v", b, err)
+			}
+			if diff := cmp.Diff(m, got); diff != "" {
+				t.Errorf("%s: (-sent +got)\n%s", m.Kind(), diff)
+			}
+			if _, err := tc.other(b, m.Descriptors()); !errors.Is(err, ErrInvalid) {
+				t.Errorf("%s was taken from the wrong side (%v)", m.Kind(), err)
+			}
+			if _, err := DecodeFromDaemon(b, m.Descriptors()+1); !errors.Is(err, ErrInvalid) {
+				t.Errorf("%s was taken with a descriptor too many (%v)", m.Kind(), err)
+			}
+		}
+	}
+	if got, want := len(daemonMessages)+len(vmmMessages), len(fromDaemon)+len(fromVMM); got != want {
+		t.Errorf("%d messages tested, %d kinds exist", got, want)
+	}
+}
+
+func TestFileNames(t *testing.T) {
+	want := []string{"kvm", "memory", "kernel", "initrd", "disk.vda.0", "disk.vdb.0", "disk.vdb.1", "vsock", "tap"}
+	if diff := cmp.Diff(want, start().FileNames()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestHostileBytes(t *testing.T) {
+	for _, bad := range []string{
+		``, `null`, `[]`, `"x"`, `{`, `{}`,
+		`{"kind":"pong"}`,
+		`{"kind":"pong","body":null}`,
+		`{"kind":"pong","body":[]}`,
+		`{"kind":"pong","body":{"id":1}} {}`,
+		`{"kind":"pong","body":{"id":1},"extra":1}`,
+		`{"kind":"pong","body":{"id":1,"extra":1}}`,
+		`{"kind":"pong","body":{"id":-1}}`,
+		`{"kind":"pong","body":{"id":1e99}}`,
+		`{"kind":"start","body":{}}`,
+		`{"kind":"no such","body":{}}`,
+		`{"kind":"exited","body":{"reason":"because"}}`,
+		`{"kind":"exited","body":{"reason":"panic","detail":"\u001b[2J"}}`,
+		`{"kind":"failed","body":{"stage":"","detail":""}}`,
+		`{"kind":"failed","body":{"stage":"../../x","detail":""}}`,
+		`{"kind":"started","body":{"phases":[{"name":"a","micros":-1}]}}`,
+		`{"kind":"stats","body":{"id":1,"values":{"A B":1}}}`,
+		`{"kind":"console","body":{"id":1,"tail":"***"}}`,
+		`{"kind":"done","body":{"id":1,"error":"` + strings.Repeat("a", MaxDetail+1) + `"}}`,
+		`{"kind":"started","body":{"phases":[` + strings.Repeat(`{"name":"a","micros":1},`, MaxPhases) + `{"name":"a","micros":1}]}}`,
+		`{"kind":"pong","body":{"id":1,"console":"` + strings.Repeat("AAAA", MaxConsole/3+1) + `"}}`,
+		strings.Repeat("[", MaxMessage),
+		strings.Repeat(" ", MaxMessage+1),
+	} {
+		if m, err := DecodeFromVMM([]byte(bad)); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%.80s: got %v, %v", bad, m, err)
+		}
+	}
+	many := &Stats{Values: map[string]uint64{}}
+	for i := range MaxStats + 1 {
+		many.Values[fmt.Sprint(i)] = 1
+	}
+	if many.Validate() == nil {
+		t.Error("too many values were taken")
+	}
+}
+
+func TestStartBounds(t *testing.T) {
+	for name, change := range map[string]func(*Start){
+		"no vcpu":           func(m *Start) { m.VCPUs = 0 },
+		"many vcpus":        func(m *Start) { m.VCPUs = MaxVCPUs + 1 },
+		"no memory":         func(m *Start) { m.MemoryBytes = 0 },
+		"odd memory":        func(m *Start) { m.MemoryBytes++ },
+		"huge memory":       func(m *Start) { m.MemoryBytes = MaxMemory + 4096 },
+		"long cmdline":      func(m *Start) { m.Cmdline = strings.Repeat("x", MaxCmdline+1) },
+		"nul in cmdline":    func(m *Start) { m.Cmdline = "a\x00b" },
+		"console log":       func(m *Start) { m.ConsoleLog = -1 },
+		"disk id":           func(m *Start) { m.Disks[0].ID = "a/b" },
+		"disk id twice":     func(m *Start) { m.Disks[1].ID = "vda" },
+		"no layers":         func(m *Start) { m.Disks[0].Layers = 0 },
+		"many layers":       func(m *Start) { m.Disks[0].Layers = MaxLayers + 1 },
+		"many disks":        func(m *Start) { m.Disks = make([]Disk, MaxDisks+1) },
+		"cid":               func(m *Start) { m.Vsock.CID = 2 },
+		"wide cid":          func(m *Start) { m.Vsock.CID = 1 << 33 },
+		"multicast":         func(m *Start) { m.Net.MAC[0] = 1 },
+		"file missing":      func(m *Start) { m.Files = m.Files[1:] },
+		"file order":        func(m *Start) { m.Files[0], m.Files[1] = m.Files[1], m.Files[0] },
+		"too many in total": func(m *Start) { m.Disks[0].Layers, m.Disks[1].Layers = 127, 127; m.Files = m.FileNames() },
+	} {
+		m := start()
+		change(m)
+		if _, err := Encode(m); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestCleanText(t *testing.T) {
+	for _, s := range []string{
+		"plain", "", "a\x1b[31mred\x07", "\xff\xfe", strings.Repeat("é", MaxDetail), strings.Repeat("\x00", 3*MaxDetail),
+	} {
+		if err := checkText("x", CleanText(s)); err != nil {
+			t.Errorf("%.20q: %v", s, err)
+		}
+	}
+	if got := CleanText("two\nlines\tok"); got != "two\nlines\tok" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// Whatever decodes must encode again to a message that means the same, and nothing may panic.
+func fuzz(f *testing.F, seeds []Message, decode func([]byte) (Message, error)) {
+	for _, m := range seeds {
+		b, err := Encode(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := decode(b)
+		if err != nil {
+			if !errors.Is(err, ErrInvalid) || m != nil {
+				t.Fatalf("%v, %v", m, err)
+			}
+			return
+		}
+		again, err := Encode(m)
+		if err != nil {
+			// Escapes may make the text longer than it came.
+			if len(b) > MaxMessage/8 {
+				return
+			}
+			t.Fatalf("decoded %q cannot be encoded: %v", b, err)
+		}
+		m2, err := decode(again)
+		if err != nil || !equalMessage(m, m2) {
+			t.Fatalf("%q became %q (%v)", b, again, err)
+		}
+	})
+}
+
+// equalMessage takes nil and empty slices for the same: JSON's omitempty does.
+func equalMessage(a, b Message) bool {
+	if reflect.DeepEqual(a, b) {
+		return true
+	}
+	x, errA := Encode(a)
+	y, errB := Encode(b)
+	return errA == nil && errB == nil && bytes.Equal(x, y)
+}
+
+func FuzzDecodeFromVMM(f *testing.F) { fuzz(f, vmmMessages, DecodeFromVMM) }
+
+func FuzzDecodeFromDaemon(f *testing.F) {
+	fuzz(f, daemonMessages, func(b []byte) (Message, error) {
+		for _, files := range []int{0, 1, 9} {
+			if m, err := DecodeFromDaemon(b, files); err == nil {
+				return m, nil
+			}
+		}
+		return DecodeFromDaemon(b, 0)
+	})
+}
