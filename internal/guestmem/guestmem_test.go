@@ -132,3 +132,32 @@ func TestMapRefusesShortFile(t *testing.T) {
 		t.Error("odd size was accepted")
 	}
 }
+
+func TestReclaim(t *testing.T) {
+	m, err := New(16 * PageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Unmap()
+	full := bytes.Repeat([]byte{1}, 4*PageSize)
+	if err := m.WriteAt(full, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Reclaim(PageSize, 2*PageSize); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 4*PageSize)
+	if err := m.ReadAt(got, 0); err != nil {
+		t.Fatal(err)
+	}
+	for i, b := range got {
+		if want := byte(1); (i/PageSize == 1 || i/PageSize == 2) == (b == want) {
+			t.Fatalf("byte %d is %d", i, b)
+		}
+	}
+	for _, r := range [][2]uint64{{1, PageSize}, {0, 17 * PageSize}, {math.MaxUint64 - 4095, PageSize}} {
+		if err := m.Reclaim(r[0], r[1]); !errors.Is(err, ErrOutOfRange) {
+			t.Errorf("Reclaim(%#x, %#x): %v", r[0], r[1], err)
+		}
+	}
+}

@@ -136,6 +136,11 @@ func (q *Queue) Pop(c *Chain) (bool, error) {
 	return true, nil
 }
 
+// Unpop gives the last n popped chains back: the next Pop returns them again.
+// Preconditions: none of them was pushed, and nothing was pushed out of their
+// order.
+func (q *Queue) Unpop(n uint16) { q.next -= n }
+
 // Push puts a chain that Pop returned into the used ring; written is how many
 // bytes of its writable part the device filled. The driver sees it only after
 // Publish.

@@ -63,6 +63,30 @@ func TestRequestAndAnswer(t *testing.T) {
 	}
 }
 
+func TestUnpop(t *testing.T) {
+	d := newDriver(t, 8)
+	q := d.Queue()
+	first, second := d.Add(d.Writable(1)), d.Add(d.Writable(1))
+	var a, b queue.Chain
+	for _, c := range []*queue.Chain{&a, &b} {
+		if ok, err := q.Pop(c); !ok {
+			t.Fatal(err)
+		}
+	}
+	q.Push(&a, 0)
+	q.Unpop(1)
+	if ok, err := q.Pop(&b); !ok {
+		t.Fatal(err)
+	}
+	q.Push(&b, 0)
+	q.Publish()
+	for _, want := range []uint16{first, second} {
+		if head, _, ok := d.Used(); !ok || head != want {
+			t.Errorf("used %d, %v; want %d", head, ok, want)
+		}
+	}
+}
+
 func TestCursor(t *testing.T) {
 	d := newDriver(t, 8)
 	q := d.Queue()

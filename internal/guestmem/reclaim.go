@@ -1,0 +1,28 @@
+package guestmem
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Reclaim gives the n bytes at gpa back to the host: the guest finds zeroes
+// there afterwards. gpa and n must be multiples of PageSize. The balloon calls
+// it with the guest's own numbers: a range outside of RAM gives an error that
+// wraps ErrOutOfRange.
+func (m *Memory) Reclaim(gpa, n uint64) error {
+	if gpa%PageSize != 0 || n%PageSize != 0 {
+		return fmt.Errorf("guestmem: reclaim %d bytes at %#x: not whole pages: %w", n, gpa, ErrOutOfRange)
+	}
+	b, err := m.Slice(gpa, n)
+	if err != nil || n == 0 {
+		return err
+	}
+	// MADV_REMOVE punches a hole in the memfd behind a shared mapping;
+	// MADV_DONTNEED alone would only unmap, and keep the pages in the file.
+	if err := unix.Madvise(b, unix.MADV_REMOVE); err != nil {
+		return fmt.Errorf("guestmem: reclaim %d bytes at %#x: %w", n, gpa, err)
+	}
+	m.MarkDirty(gpa, n)
+	return nil
+}

@@ -1,0 +1,73 @@
+package kvm
+
+import (
+	"fmt"
+	"unsafe"
+
+	gokvm "github.com/bobuhiro11/gokvm/kvm"
+	"golang.org/x/sys/unix"
+)
+
+// Requests that gokvm lacks or whose arguments it keeps on the stack.
+var (
+	requestRun            = gokvm.IIO(0x80)                              // KVM_RUN, 4.10
+	requestSetIdentityMap = gokvm.IIOW(0x48, unsafe.Sizeof(uint64(0)))   // KVM_SET_IDENTITY_MAP_ADDR, 4.36
+	requestIrqfd          = gokvm.IIOW(0x76, unsafe.Sizeof(irqfd{}))     // KVM_IRQFD, 4.75
+	requestIoeventfd      = gokvm.IIOW(0x79, unsafe.Sizeof(ioeventfd{})) // KVM_IOEVENTFD, 4.59
+)
+
+// irqfd mirrors struct kvm_irqfd.
+type irqfd struct {
+	fd         uint32
+	gsi        uint32
+	flags      uint32
+	resampleFD uint32
+	_          [16]byte
+}
+
+// ioeventfd mirrors struct kvm_ioeventfd.
+type ioeventfd struct {
+	datamatch uint64
+	addr      uint64
+	length    uint32
+	fd        int32
+	flags     uint32
+	_         [36]byte
+}
+
+const ioeventfdDatamatch = 1 // KVM_IOEVENTFD_FLAG_DATAMATCH
+
+// ioctl passes a pointer as the system call's argument in one expression, as
+// package unsafe demands (pattern 4).
+func ioctl[T any](fd, request uintptr, arg *T) error {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, request, uintptr(unsafe.Pointer(arg))); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+func (vm *VM) setIdentityMap(addr uint64) error {
+	if err := ioctl(vm.fd, requestSetIdentityMap, &addr); err != nil {
+		return fmt.Errorf("kvm: set identity map address: %w", err)
+	}
+	return nil
+}
+
+// AddIrqfd makes a signal of fd an edge on the interrupt line gsi (section
+// 4.75).
+func (vm *VM) AddIrqfd(fd int, gsi uint32) error {
+	if err := ioctl(vm.fd, requestIrqfd, &irqfd{fd: uint32(fd), gsi: gsi}); err != nil {
+		return fmt.Errorf("kvm: register irqfd for line %d: %w", gsi, err)
+	}
+	return nil
+}
+
+// AddIoeventfd makes a guest's 32-bit write of value to addr signal fd
+// instead of leaving the kernel (section 4.59). Other values go on to exit.
+func (vm *VM) AddIoeventfd(fd int, addr uint64, value uint32) error {
+	arg := ioeventfd{datamatch: uint64(value), addr: addr, length: 4, fd: int32(fd), flags: ioeventfdDatamatch}
+	if err := ioctl(vm.fd, requestIoeventfd, &arg); err != nil {
+		return fmt.Errorf("kvm: register ioeventfd for %d at %#x: %w", value, addr, err)
+	}
+	return nil
+}
