@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"iter"
 	"math"
 )
 
@@ -101,8 +102,22 @@ func (c *Chain) add(q *Queue, addr uint64, length uint32, write bool) error {
 	return nil
 }
 
-// markWritten marks the first n writable bytes dirty.
-func (q *Queue) markWritten(c *Chain, n uint32) {
+// WritableRanges yields guest physical address and length in bytes of each
+// writable buffer: for a device that is told of memory rather than given some
+// to fill.
+func (c *Chain) WritableRanges() iter.Seq2[uint64, uint32] {
+	return func(yield func(uint64, uint32) bool) {
+		for _, s := range c.writable {
+			if !yield(s.gpa, uint32(len(s.bytes))) {
+				return
+			}
+		}
+	}
+}
+
+// MarkWritten marks the first n writable bytes dirty. Push does it; a device
+// that wrote into a chain and then gives it back with Unpop calls it itself.
+func (q *Queue) MarkWritten(c *Chain, n uint32) {
 	left := uint64(n)
 	for _, s := range c.writable {
 		if left == 0 {

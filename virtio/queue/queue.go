@@ -139,13 +139,13 @@ func (q *Queue) Pop(c *Chain) (bool, error) {
 // Unpop gives the last n popped chains back: the next Pop returns them again.
 // Preconditions: none of them was pushed, and nothing was pushed out of their
 // order.
-func (q *Queue) Unpop(n uint16) { q.next -= n }
+func (q *Queue) Unpop(n int) { q.next -= uint16(n) }
 
 // Push puts a chain that Pop returned into the used ring; written is how many
 // bytes of its writable part the device filled. The driver sees it only after
 // Publish.
 func (q *Queue) Push(c *Chain, written uint32) {
-	q.markWritten(c, written)
+	q.MarkWritten(c, written)
 	off := ringHeader + int(q.pushed&q.mask)*usedElemSize
 	binary.LittleEndian.PutUint32(q.used[off:], uint32(c.head))
 	binary.LittleEndian.PutUint32(q.used[off+4:], written)
