@@ -1,0 +1,51 @@
+package block
+
+import (
+	"fmt"
+
+	"thaw/virtio"
+	"thaw/virtio/block/disk"
+)
+
+// State is what a snapshot keeps of a device. It comes from a file when it is
+// restored: untrusted.
+type State struct {
+	ID       string     `cbor:"id"`
+	ReadOnly bool       `cbor:"read_only"`
+	Features uint64     `cbor:"features"` // offered
+	Disk     disk.State `cbor:"disk"`
+	Counters [13]uint64 `cbor:"counters"` // in the order of Metrics
+}
+
+// State saves the device. Preconditions: paused or inactive.
+func (d *Device) State() State {
+	s := State{ID: d.name, ReadOnly: d.disk.ReadOnly(), Features: d.Features(), Disk: d.disk.State()}
+	for i, c := range d.metrics.all() {
+		s.Counters[i] = c.Load()
+	}
+	return s
+}
+
+// Restore returns an inactive device with a saved state on the layers of cfg,
+// whose ID and ReadOnly must be those of the state. An error about the state
+// wraps virtio.ErrState.
+func Restore(cfg Config, s State) (*Device, error) {
+	if s.ID != cfg.ID || s.ReadOnly != cfg.ReadOnly {
+		return nil, fmt.Errorf("block: restore disk %q from the state of %q: %w", cfg.ID, s.ID, virtio.ErrState)
+	}
+	if want := deviceFeatures(cfg.ReadOnly); s.Features != want {
+		return nil, fmt.Errorf("block: restore disk %q with features %#x, have %#x: %w", cfg.ID, s.Features, want, virtio.ErrState)
+	}
+	d, err := disk.Restore(cfg.Layers, cfg.ReadOnly, s.Disk)
+	if err != nil {
+		return nil, fmt.Errorf("block: restore disk %q: %w: %w", cfg.ID, err, virtio.ErrState)
+	}
+	dev, err := newDevice(cfg.ID, d)
+	if err != nil {
+		return nil, err
+	}
+	for i, c := range dev.metrics.all() {
+		c.Store(s.Counters[i])
+	}
+	return dev, nil
+}
