@@ -138,3 +138,5 @@ func (d *Device) Reset() {
 		d.receive, d.send = nil, nil
 	}
 }
+
+var _ virtio.Device = (*Device)(nil)

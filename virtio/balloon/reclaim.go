@@ -1,0 +1,76 @@
+package balloon
+
+import (
+	"cmp"
+	"slices"
+
+	"thaw/internal/guestmem"
+)
+
+// Reclaimer gives guest memory back to the host. guestmem.Memory is one.
+type Reclaimer interface {
+	// Reclaim gives back the n bytes at guest physical address gpa, both
+	// multiples of the page size, n above zero, all of it inside one region
+	// of RAM. What the guest finds there later is not defined, but is never
+	// another guest's. It may be called from several goroutines.
+	Reclaim(gpa, n uint64) error
+}
+
+// span is a run of guest memory in bytes.
+type span struct{ gpa, n uint64 }
+
+// reclaimer checks what the guest wants to give back, and does it.
+type reclaimer struct {
+	host    Reclaimer
+	memory  *guestmem.Memory
+	metrics *Metrics
+}
+
+// isRAM says whether a span lies inside one region of RAM. From the guest:
+// any address, any length.
+func (r *reclaimer) isRAM(s span) bool {
+	for _, region := range r.memory.Regions() {
+		if s.gpa >= region.Base && s.gpa-region.Base < region.Size {
+			return s.n <= region.Size-(s.gpa-region.Base)
+		}
+	}
+	return false
+}
+
+// give reclaims spans, which it sorts and joins first, and returns how many
+// bytes the host took. Preconditions: each is page-aligned RAM. A span that
+// the host does not take stays with the guest, which loses nothing by it.
+func (r *reclaimer) give(spans []span) uint64 {
+	var given uint64
+	for _, s := range join(spans) {
+		// Marked even when it fails: half of the run may be gone.
+		r.memory.MarkDirty(s.gpa, s.n)
+		r.metrics.Reclaims.Add(1)
+		if err := r.host.Reclaim(s.gpa, s.n); err != nil {
+			r.metrics.Failed.Add(1)
+			continue
+		}
+		given += s.n
+	}
+	return given
+}
+
+// join sorts spans by address and makes one of those that touch or overlap,
+// in place. Two regions of RAM never touch, so no span comes to cross them.
+func join(spans []span) []span {
+	if len(spans) == 0 {
+		return spans
+	}
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.gpa, b.gpa) })
+	last := 0
+	for _, s := range spans[1:] {
+		l := &spans[last]
+		if s.gpa <= l.gpa+l.n {
+			l.n = max(l.n, s.gpa-l.gpa+s.n)
+			continue
+		}
+		last++
+		spans[last] = s
+	}
+	return spans[:last+1]
+}
