@@ -1,0 +1,246 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"thaw/guestinit/agentproto"
+	"thaw/guestinit/cgroup"
+	"thaw/guestinit/launch"
+	"thaw/guestinit/reaper"
+)
+
+// execution is one running exec.
+type execution struct {
+	c       *conn
+	id      uint64
+	req     agentproto.ExecRequest
+	group   *cgroup.Group
+	proc    *reaper.Proc
+	started time.Time
+
+	stdin          *stdin // nil if the job has none
+	stdout, stderr *output
+
+	cancel    chan struct{} // closed when the host asks for the end
+	abandoned chan struct{} // closed when nobody waits for the result any more
+	finished  chan struct{} // closed when everything of the exec is gone
+
+	cancelOnce, abandonOnce sync.Once
+}
+
+// startExec starts what the request asks for and leaves it running.
+func (c *conn) startExec(payload []byte) error {
+	e := &execution{
+		c: c, id: c.s.execIDs.Add(1),
+		cancel: make(chan struct{}), abandoned: make(chan struct{}), finished: make(chan struct{}),
+	}
+	if ok, err := c.decode(payload, &e.req); !ok {
+		return err
+	}
+	if err := c.s.addExec(e); err != nil {
+		return c.sendError(err)
+	}
+	if err := e.start(); err != nil {
+		c.s.removeExec(e)
+		return c.sendError(err)
+	}
+	c.setCurrent(e)
+	// Before any output: nothing else of this exec writes yet.
+	err := c.send(agentproto.FrameStarted, agentproto.Started{
+		PID: int32(e.proc.PID), ExecID: e.id, Skipped: c.s.cfg.Cgroups.Skipped(),
+	})
+	if e.stdin != nil {
+		go e.stdin.run()
+	}
+	go e.stdout.run()
+	go e.stderr.run()
+	go e.supervise()
+	return err
+}
+
+// start makes the group and the pipes and launches the program.
+func (e *execution) start() (err error) {
+	s := e.c.s
+	e.fillDefaults()
+	path, err := lookPath(e.req.Argv[0], e.req.Env)
+	if err != nil {
+		return err
+	}
+	if e.group, err = s.cfg.Cgroups.New(); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			e.group.Remove()
+		}
+	}()
+	err = e.group.SetLimits(cgroup.Limits{
+		MemoryBytes: e.req.Limits.MemoryBytes, Pids: e.req.Limits.Pids, CPUMilli: e.req.Limits.CPUMilli,
+	})
+	if err != nil {
+		return err
+	}
+	p, err := newPipes(e.req.Stdin, int(e.req.UID), int(e.req.GID))
+	if err != nil {
+		return err
+	}
+	defer p.closeJobSide()
+	in := p.jobStdin
+	if in < 0 {
+		in = int(s.null.Fd())
+	}
+	e.started = time.Now()
+	e.proc, err = s.cfg.Launcher.Start(launch.Spec{
+		Path: path, Argv: e.req.Argv, Env: e.req.Env, Dir: e.req.Cwd,
+		UID: e.req.UID, GID: e.req.GID, CgroupFD: e.group.FD(),
+		Stdio:   [3]int{in, p.jobStdout, p.jobStderr},
+		Rlimits: rlimits(e.req.Limits),
+	})
+	if err != nil {
+		p.closeAgentSide()
+		return explainStart(err, e.req.Cwd, path)
+	}
+	if e.req.Stdin {
+		e.stdin = newStdin(e.c, p.stdin)
+	}
+	e.stdout = newOutput(e, p.stdout, agentproto.FrameStdout, e.req.StdoutCap)
+	e.stderr = newOutput(e, p.stderr, agentproto.FrameStderr, e.req.StderrCap)
+	return nil
+}
+
+func (e *execution) fillDefaults() {
+	r := &e.req
+	if r.UID == 0 {
+		r.UID = agentproto.DefaultID
+	}
+	if r.GID == 0 {
+		r.GID = agentproto.DefaultID
+	}
+	if r.Cwd == "" {
+		r.Cwd = e.c.s.cfg.Workspace
+	}
+	if r.Grace == 0 {
+		r.Grace = agentproto.DefaultGrace
+	}
+	r.Env = environment(r.Env)
+}
+
+// handle deals with a frame that arrives while the exec runs.
+func (e *execution) handle(f agentproto.Frame) error {
+	switch f.Type {
+	case agentproto.FrameStdin:
+		if e.stdin == nil {
+			return fmt.Errorf("agent: stdin frame for an exec without: %w", agentproto.ErrProtocol)
+		}
+		return e.stdin.add(f.Payload, f.Flags&agentproto.FlagEnd != 0)
+	case agentproto.FrameSignal:
+		var m agentproto.Signal
+		if err := agentproto.Decode(f.Payload, &m); err != nil {
+			return err
+		}
+		// ErrGone: it has ended, and its exit status is on the way.
+		_ = e.proc.SignalGroup(unix.Signal(m.Number))
+		return nil
+	case agentproto.FrameCancel:
+		e.cancelOnce.Do(func() { close(e.cancel) })
+		return nil
+	}
+	return fmt.Errorf("agent: %s frame while an exec runs: %w", f.Type, agentproto.ErrProtocol)
+}
+
+// abandon has the exec killed at once. Safe to call more than once.
+func (e *execution) abandon() { e.abandonOnce.Do(func() { close(e.abandoned) }) }
+
+// supervise sees the exec to its end and reports it.
+func (e *execution) supervise() {
+	defer e.c.s.guard(e.c)
+	defer close(e.finished)
+	defer e.c.s.removeExec(e)
+	defer e.group.Remove() // kills what is left, whatever happened above
+
+	forced := e.await()
+	wall := time.Since(e.started)
+	leftovers := e.drain()
+	status := e.status(forced, wall)
+	status.Killed = leftovers
+	// From here on the host may send its next request.
+	e.c.setCurrent(nil)
+	if err := e.c.send(agentproto.FrameExit, status); err != nil {
+		e.c.nc.Close()
+	}
+}
+
+// pipes are the ends of an exec's standard streams. The agent's ends are
+// non-blocking and in the runtime's poller, the job's are plain.
+type pipes struct {
+	stdin, stdout, stderr          *os.File
+	jobStdin, jobStdout, jobStderr int
+}
+
+// newPipes makes the pipes. They are given to the job's user, so that it can
+// open /dev/stdout again.
+func newPipes(withStdin bool, uid, gid int) (*pipes, error) {
+	p := &pipes{jobStdin: -1, jobStdout: -1, jobStderr: -1}
+	var err error
+	defer func() {
+		if err != nil {
+			p.closeAgentSide()
+			p.closeJobSide()
+		}
+	}()
+	if withStdin {
+		if p.jobStdin, p.stdin, err = newPipe(false, uid, gid); err != nil {
+			return nil, err
+		}
+	}
+	if p.jobStdout, p.stdout, err = newPipe(true, uid, gid); err != nil {
+		return nil, err
+	}
+	if p.jobStderr, p.stderr, err = newPipe(true, uid, gid); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// newPipe returns the job's end and the agent's; the job writes if output.
+func newPipe(output bool, uid, gid int) (job int, agent *os.File, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return -1, nil, fmt.Errorf("agent: make pipe: %w", err)
+	}
+	job, mine := fds[0], fds[1]
+	if output {
+		job, mine = fds[1], fds[0]
+	}
+	err = unix.Fchown(job, uid, gid)
+	if err == nil {
+		err = unix.SetNonblock(mine, true)
+	}
+	if err != nil {
+		unix.Close(job)
+		unix.Close(mine)
+		return -1, nil, fmt.Errorf("agent: prepare pipe: %w", err)
+	}
+	return job, os.NewFile(uintptr(mine), "pipe"), nil
+}
+
+func (p *pipes) closeJobSide() {
+	for _, fd := range []int{p.jobStdin, p.jobStdout, p.jobStderr} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}
+
+func (p *pipes) closeAgentSide() {
+	for _, f := range []*os.File{p.stdin, p.stdout, p.stderr} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}

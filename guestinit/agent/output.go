@@ -1,0 +1,193 @@
+package agent
+
+import (
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"thaw/guestinit/agentproto"
+)
+
+// output carries one stream of a job to the host.
+//
+// Without a cap every byte is sent, and a host that does not read blocks the
+// job through the pipe. With one, the first half goes out the same way; from
+// then on the stream is read as fast as the job writes, the last half is kept
+// in memory, and it is sent when the stream ends.
+type output struct {
+	e     *execution
+	r     *os.File
+	frame agentproto.FrameType
+	done  chan struct{} // closed when everything was sent and the pipe closed
+
+	capped bool
+	head   int64 // bytes that may still be sent at once, if capped
+	tail   tail
+
+	// Results, valid once done is closed.
+	total int64 // bytes that the job wrote
+	held  bool  // given up on while a writer was left
+}
+
+func newOutput(e *execution, r *os.File, frame agentproto.FrameType, limit int64) *output {
+	return &output{
+		e: e, r: r, frame: frame, done: make(chan struct{}),
+		capped: limit > 0, head: limit - limit/2, tail: tail{max: int(limit / 2)},
+	}
+}
+
+// dropped returns the bytes between head and tail. Precondition: done.
+func (o *output) dropped() int64 { return o.tail.dropped }
+
+// stopWaiting bounds the wait for a writer that does not close.
+func (o *output) stopWaiting(until time.Time) { _ = o.r.SetReadDeadline(until) }
+
+// run moves the stream until its end.
+func (o *output) run() {
+	defer o.e.c.s.guard(o.e.c)
+	defer close(o.done)
+	defer o.r.Close()
+	buf := o.e.c.s.buffers.Get().(*buffer)
+	defer o.e.c.s.buffers.Put(buf)
+
+	if err := o.copy(buf); err != nil {
+		// The host is gone. The job learns it by SIGPIPE or by being killed.
+		o.e.abandon()
+		return
+	}
+	if err := o.sendTail(buf); err != nil {
+		o.e.abandon()
+	}
+}
+
+// copy reads to the end of the stream. Its errors are those of sending.
+func (o *output) copy(buf *buffer) error {
+	for {
+		n, err := o.r.Read(buf[agentproto.HeaderSize:])
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return o.copyRest(buf)
+		}
+		if n > 0 {
+			if err := o.take(buf, n); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			// EOF. Any other read error of a pipe ends the stream as well.
+			return nil
+		}
+	}
+}
+
+// copyRest takes what is in the pipe without waiting for more: the deadline
+// that stopWaiting set makes Read fail even if there is data.
+func (o *output) copyRest(buf *buffer) error {
+	if err := o.r.SetReadDeadline(time.Time{}); err != nil {
+		return nil
+	}
+	raw, err := o.r.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	for {
+		n, readErr := 0, error(nil)
+		err := raw.Read(func(fd uintptr) bool {
+			n, readErr = unix.Read(int(fd), buf[agentproto.HeaderSize:])
+			return true
+		})
+		switch {
+		case err != nil, errors.Is(readErr, unix.EAGAIN):
+			o.held = true
+			return nil
+		case errors.Is(readErr, unix.EINTR):
+			continue
+		case readErr != nil, n <= 0:
+			return nil
+		}
+		if err := o.take(buf, n); err != nil {
+			return err
+		}
+	}
+}
+
+// take sends or keeps the n payload bytes of buf.
+func (o *output) take(buf *buffer, n int) error {
+	o.total += int64(n)
+	send := n
+	if o.capped {
+		send = int(min(int64(n), o.head))
+		o.head -= int64(send)
+		o.tail.add(buf[agentproto.HeaderSize+send : agentproto.HeaderSize+n])
+	}
+	if send == 0 {
+		return nil
+	}
+	return o.e.c.sendBuffer(o.frame, 0, buf, send)
+}
+
+// sendTail sends what was kept.
+func (o *output) sendTail(buf *buffer) error {
+	flags := uint8(0)
+	if o.tail.dropped > 0 {
+		flags = agentproto.FlagTail
+	}
+	for r := o.tail.reader(); ; {
+		n, err := r.Read(buf[agentproto.HeaderSize:])
+		if n > 0 {
+			if err := o.e.c.sendBuffer(o.frame, flags, buf, n); err != nil {
+				return err
+			}
+		}
+		if err != nil || n == 0 {
+			return nil
+		}
+	}
+}
+
+// tail keeps the last max bytes that were added. Its memory grows with what
+// is added, up to max.
+type tail struct {
+	max     int
+	buf     []byte
+	pos     int // of the oldest byte, once len(buf) == max
+	dropped int64
+}
+
+func (t *tail) add(b []byte) {
+	if over := len(b) - t.max; over > 0 {
+		// More than fits: all that was kept goes, and the front of b.
+		t.dropped += int64(over) + int64(len(t.buf))
+		t.buf, t.pos = append(t.buf[:0], b[over:]...), 0
+		return
+	}
+	if room := t.max - len(t.buf); room > 0 {
+		n := min(room, len(b))
+		t.buf = append(t.buf, b[:n]...)
+		b = b[n:]
+	}
+	for len(b) > 0 {
+		n := copy(t.buf[t.pos:], b)
+		t.pos = (t.pos + n) % t.max
+		t.dropped += int64(n)
+		b = b[n:]
+	}
+}
+
+// reader reads what is kept, oldest first.
+func (t *tail) reader() io.Reader { return &tailReader{rest: [2][]byte{t.buf[t.pos:], t.buf[:t.pos]}} }
+
+type tailReader struct{ rest [2][]byte }
+
+func (r *tailReader) Read(b []byte) (int, error) {
+	for i := range r.rest {
+		if len(r.rest[i]) > 0 {
+			n := copy(b, r.rest[i])
+			r.rest[i] = r.rest[i][n:]
+			return n, nil
+		}
+	}
+	return 0, io.EOF
+}

@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"thaw/guestinit/agentproto"
+)
+
+// Info describes the guest.
+func (s *Server) Info() agentproto.Info {
+	info := agentproto.Info{
+		Version: agentproto.Version, CPUs: int64(runtime.NumCPU()),
+		Image: s.cfg.Image, Phases: s.cfg.Phases,
+		Controllers: s.cfg.Cgroups.Controllers(), Skipped: s.cfg.Cgroups.Skipped(),
+		Uptime: uptime(), AgentRSS: residentBytes(),
+	}
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		info.Kernel = unix.ByteSliceToString(u.Release[:])
+		info.Hostname = unix.ByteSliceToString(u.Nodename[:])
+	}
+	var si unix.Sysinfo_t
+	if unix.Sysinfo(&si) == nil {
+		info.MemTotal = int64(si.Totalram) * int64(si.Unit)
+	}
+	return info
+}
+
+func uptime() time.Duration {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
+		return 0
+	}
+	return time.Duration(ts.Nano())
+}
+
+// residentBytes reads the agent's own resident size.
+func residentBytes() int64 {
+	raw, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	fields := bytes.Fields(raw)
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, err := strconv.ParseInt(string(fields[1]), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages * int64(os.Getpagesize())
+}
+
+// usage returns the machine's counters.
+func (s *Server) usage() (agentproto.Usage, error) {
+	st, err := s.cfg.Cgroups.Stats()
+	if err != nil {
+		return agentproto.Usage{}, err
+	}
+	u := agentproto.Usage{
+		CPU: st.CPU, CPUUser: st.CPUUser, CPUSystem: st.CPUSystem, Wall: uptime(),
+		MemoryPeak: st.MemoryPeak, MemoryNow: st.MemoryNow, OOMKills: st.OOMKills,
+		PidsPeak: st.PidsPeak, PidsNow: st.PidsNow, Execs: int64(s.execCount()),
+	}
+	if u.MemTotal, u.MemAvailable, err = memInfo(); err != nil {
+		return agentproto.Usage{}, err
+	}
+	s.addDisk(&u)
+	return u, nil
+}
+
+// memInfo returns the machine's memory in bytes.
+func memInfo() (total, available int64, err error) {
+	raw, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, 0, fmt.Errorf("agent: read memory size: %w", err)
+	}
+	for line := range bytes.Lines(raw) {
+		f := bytes.Fields(line)
+		if len(f) < 2 {
+			continue
+		}
+		kib, _ := strconv.ParseInt(string(f[1]), 10, 64)
+		switch string(f[0]) {
+		case "MemTotal:":
+			total = kib << 10
+		case "MemAvailable:":
+			available = kib << 10
+		}
+	}
+	return total, available, nil
+}
+
+// addDisk adds the workspace's disk use. With a project quota on it, statfs
+// tells the quota's numbers.
+func (s *Server) addDisk(u *agentproto.Usage) {
+	var st unix.Statfs_t
+	if unix.Fstatfs(int(s.root.Fd()), &st) != nil {
+		return
+	}
+	u.DiskTotal = int64(st.Blocks) * st.Bsize
+	u.DiskFree = int64(st.Bavail) * st.Bsize
+	u.DiskUsed = int64(st.Blocks-st.Bfree) * st.Bsize
+}
+
+// fullBelow: a disk with less than this left is called full; a file system
+// never gives out its last blocks evenly.
+const fullBelow = 64 << 10
+
+// diskFull reports whether one of the disks has no space or no inode left.
+func (s *Server) diskFull() bool {
+	for _, path := range s.cfg.Disks {
+		var st unix.Statfs_t
+		if unix.Statfs(path, &st) != nil {
+			continue
+		}
+		if int64(st.Bavail)*st.Bsize < fullBelow || st.Files > 0 && st.Ffree == 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,291 @@
+package agentclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"thaw/guestinit/agentproto"
+)
+
+// ExecIO holds the standard streams of an exec. A nil Stdin is /dev/null, a
+// nil Stdout or Stderr discards. A writer that blocks blocks the job (unless
+// its output is capped); one that fails cancels it.
+type ExecIO struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+}
+
+// Process is a running exec.
+type Process struct {
+	c      *Client
+	cn     *conn
+	req    agentproto.ExecRequest
+	io     ExecIO
+	pid    int
+	id     uint64
+	skip   []string
+	credit *credit
+
+	// mu is held while a control frame is sent, so that none can follow the
+	// exec's end into the next exchange of the connection.
+	mu    sync.Mutex
+	ended bool // guarded by mu
+
+	cancelOnce sync.Once
+	cancelCh   chan struct{}
+	stdinDone  chan struct{} // closed when no more stdin will be written
+
+	done   chan struct{} // closed when status and err are set
+	status agentproto.ExitStatus
+	err    error
+}
+
+// cancelPatience is how long after its grace a cancelled exec may take to
+// report its end before the connection is closed.
+const cancelPatience = 5 * time.Second
+
+// Exec starts a program. When ctx ends while it starts, Exec fails; later, it
+// is cancelled as by Cancel. Every Process must be waited for.
+func (c *Client) Exec(ctx context.Context, req agentproto.ExecRequest, stdio ExecIO) (*Process, error) {
+	req.Stdin = stdio.Stdin != nil
+	if err := req.Validate(); err != nil {
+		return nil, fmt.Errorf("agentclient: exec: %w: %w", agentproto.ErrBadRequest, err)
+	}
+	if stdio.Stdout == nil {
+		stdio.Stdout = io.Discard
+	}
+	if stdio.Stderr == nil {
+		stdio.Stderr = io.Discard
+	}
+	cn, err := c.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	started, err := startExec(ctx, cn, req)
+	if err != nil {
+		var reported *agentproto.Error
+		if errors.As(err, &reported) {
+			c.put(cn)
+		} else {
+			cn.nc.Close()
+		}
+		return nil, fmt.Errorf("agentclient: exec %q: %w", req.Argv[0], err)
+	}
+	p := &Process{
+		c: c, cn: cn, req: req, io: stdio,
+		pid: int(started.PID), id: started.ExecID, skip: started.Skipped,
+		credit:   newCredit(agentproto.StdinWindow),
+		cancelCh: make(chan struct{}), stdinDone: make(chan struct{}), done: make(chan struct{}),
+	}
+	if req.Stdin {
+		go p.sendStdin()
+	} else {
+		close(p.stdinDone)
+	}
+	go p.receive()
+	go p.watch(ctx)
+	return p, nil
+}
+
+func startExec(ctx context.Context, cn *conn, req agentproto.ExecRequest) (agentproto.Started, error) {
+	var started agentproto.Started
+	stop := context.AfterFunc(ctx, func() { cn.nc.Close() })
+	err := cn.send(agentproto.FrameExec, req)
+	if err == nil {
+		var f agentproto.Frame
+		if f, err = cn.next(); err == nil {
+			if f.Type != agentproto.FrameStarted {
+				err = unexpected(f)
+			} else {
+				err = agentproto.Decode(f.Payload, &started)
+			}
+		}
+	}
+	if !stop() {
+		return started, context.Cause(ctx)
+	}
+	return started, err
+}
+
+// PID is the process id in the guest.
+func (p *Process) PID() int { return p.pid }
+
+// ExecID numbers the execs of one agent.
+func (p *Process) ExecID() uint64 { return p.id }
+
+// Skipped names limits that the guest could not enforce.
+func (p *Process) Skipped() []string { return p.skip }
+
+// Signal sends a signal to the exec's process group. It does not fail if the
+// exec has ended.
+func (p *Process) Signal(sig int) error {
+	m := agentproto.Signal{Number: int32(sig)}
+	if err := m.Validate(); err != nil {
+		return fmt.Errorf("agentclient: signal: %w: %w", agentproto.ErrBadRequest, err)
+	}
+	if err := p.control(agentproto.FrameSignal, m); err != nil {
+		return fmt.Errorf("agentclient: signal: %w", err)
+	}
+	return nil
+}
+
+// control sends a frame to the running exec, and nothing to one that ended.
+func (p *Process) control(t agentproto.FrameType, v any) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return nil
+	}
+	return p.cn.send(t, v)
+}
+
+// Cancel ends the exec: SIGTERM, then after its grace SIGKILL to all of its
+// processes. Wait tells the end, with agentproto.CauseCancelled.
+func (p *Process) Cancel() { p.cancelOnce.Do(func() { close(p.cancelCh) }) }
+
+// Wait waits for the end of the exec and of its output. The error is about
+// the connection or a writer of ExecIO; how the program ended is in the
+// status.
+func (p *Process) Wait() (agentproto.ExitStatus, error) {
+	<-p.done
+	return p.status, p.err
+}
+
+// watch cancels the exec when it is asked to.
+func (p *Process) watch(ctx context.Context) {
+	select {
+	case <-p.done:
+		return
+	case <-p.cancelCh:
+	case <-ctx.Done():
+	}
+	if err := p.control(agentproto.FrameCancel, nil); err != nil {
+		p.cn.nc.Close()
+		return
+	}
+	grace := p.req.Grace
+	if grace == 0 {
+		grace = agentproto.DefaultGrace
+	}
+	t := time.NewTimer(grace + cancelPatience)
+	defer t.Stop()
+	select {
+	case <-p.done:
+	case <-t.C:
+		p.cn.nc.Close() // the agent kills the exec of a lost connection
+	}
+}
+
+// receive moves output until the exit status.
+func (p *Process) receive() {
+	defer close(p.done)
+	status, err := p.stream()
+	// No frame of this exec may follow the next request on the connection.
+	p.credit.close()
+	p.mu.Lock()
+	p.ended = true
+	p.mu.Unlock()
+	if err != nil {
+		p.cn.nc.Close()
+		p.err = fmt.Errorf("agentclient: exec %q: %w", p.req.Argv[0], err)
+		return
+	}
+	p.status = status
+	select {
+	case <-p.stdinDone:
+		p.c.put(p.cn)
+	default:
+		// Its reader blocks in the caller's Stdin, perhaps for ever.
+		p.cn.nc.Close()
+	}
+}
+
+// stream handles the guest's frames. A failing writer cancels the exec, and
+// its error is returned once the guest has ended it.
+func (p *Process) stream() (agentproto.ExitStatus, error) {
+	var writeErr error
+	stdout := &sink{w: p.io.Stdout, limit: p.req.StdoutCap}
+	stderr := &sink{w: p.io.Stderr, limit: p.req.StderrCap}
+	for {
+		f, err := p.cn.next()
+		if err != nil {
+			return agentproto.ExitStatus{}, errors.Join(writeErr, err)
+		}
+		switch f.Type {
+		case agentproto.FrameStdout:
+			err = stdout.write(f.Payload)
+		case agentproto.FrameStderr:
+			err = stderr.write(f.Payload)
+		case agentproto.FrameStdinCredit:
+			var n uint32
+			if n, err = agentproto.ParseCredit(f.Payload); err == nil {
+				err = p.credit.add(int(n))
+			}
+		case agentproto.FrameExit:
+			var s agentproto.ExitStatus
+			if err := agentproto.Decode(f.Payload, &s); err != nil {
+				return s, err
+			}
+			return s, writeErr
+		default:
+			return agentproto.ExitStatus{}, unexpected(f)
+		}
+		if errors.Is(err, agentproto.ErrProtocol) {
+			return agentproto.ExitStatus{}, err
+		}
+		if err != nil && writeErr == nil {
+			writeErr = err
+			p.Cancel()
+		}
+	}
+}
+
+// sink passes output on and holds the guest to the cap.
+type sink struct {
+	w      io.Writer
+	limit  int64
+	got    int64
+	failed bool
+}
+
+func (s *sink) write(b []byte) error {
+	if s.got += int64(len(b)); s.limit > 0 && s.got > s.limit {
+		return fmt.Errorf("agent sent more output than the cap of %d bytes: %w", s.limit, agentproto.ErrProtocol)
+	}
+	if s.failed {
+		return nil
+	}
+	if _, err := s.w.Write(b); err != nil {
+		s.failed = true
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}
+
+// sendStdin copies the caller's reader to the job, as fast as the job reads.
+func (p *Process) sendStdin() {
+	defer close(p.stdinDone)
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := p.io.Stdin.Read(buf)
+		for b := buf[:n]; len(b) > 0; {
+			m, ok := p.credit.take(len(b))
+			if !ok || p.cn.sendData(agentproto.FrameStdin, 0, b[:m]) != nil {
+				return
+			}
+			b = b[m:]
+		}
+		if err != nil {
+			// The job sees the end of input, also where the reader failed:
+			// there is no way to tell it more.
+			if p.credit.open() {
+				_ = p.cn.sendData(agentproto.FrameStdin, agentproto.FlagEnd, nil)
+			}
+			return
+		}
+	}
+}

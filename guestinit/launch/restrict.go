@@ -1,0 +1,76 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// securebits (include/uapi/linux/securebits.h): uid 0 gives no capability,
+// ambient capabilities cannot be raised, and neither can be undone. The fixup
+// that clears capabilities at setuid stays on: the jobs rely on it.
+const (
+	secNoRoot              = 1 << 0
+	secNoRootLocked        = 1 << 1
+	secNoAmbientRaise      = 1 << 6
+	secNoAmbientRaiseLock  = 1 << 7
+	launcherSecurebits     = secNoRoot | secNoRootLocked | secNoAmbientRaise | secNoAmbientRaiseLock
+	linuxCapabilityVersion = unix.LINUX_CAPABILITY_VERSION_3
+)
+
+// restrict takes from the calling thread what no job may have. It keeps its
+// own effective capabilities, which it needs to set ids and limits; a child
+// loses them at setuid and, with an empty bounding set, never gets any again.
+//
+// Precondition: the goroutine is locked to its thread.
+func restrict() error {
+	if err := dropBounding(); err != nil {
+		return err
+	}
+	if err := clearInheritable(); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return fmt.Errorf("launch: clear ambient capabilities: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_SECUREBITS, launcherSecurebits, 0, 0, 0); err != nil {
+		return fmt.Errorf("launch: set securebits: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("launch: set no_new_privs: %w", err)
+	}
+	if err := installFilter(); err != nil {
+		return fmt.Errorf("launch: install seccomp filter: %w", err)
+	}
+	return nil
+}
+
+// dropBounding empties the capability bounding set. The kernel may know more
+// capabilities than this build: it goes on until the kernel says EINVAL, the
+// answer to a capability that it does not know.
+func dropBounding() error {
+	for c := uintptr(0); c < 64; c++ {
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+		if errors.Is(err, unix.EINVAL) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("launch: drop capability %d: %w", c, err)
+		}
+	}
+	return nil
+}
+
+func clearInheritable() error {
+	hdr := unix.CapUserHeader{Version: linuxCapabilityVersion}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&hdr, &data[0]); err != nil {
+		return fmt.Errorf("launch: get capabilities: %w", err)
+	}
+	data[0].Inheritable, data[1].Inheritable = 0, 0
+	if err := unix.Capset(&hdr, &data[0]); err != nil {
+		return fmt.Errorf("launch: clear inheritable capabilities: %w", err)
+	}
+	return nil
+}
