@@ -37,9 +37,3 @@ func Store32(b []byte, off int, v uint32) {
 func Load32(b []byte, off int) uint32 {
 	return atomic.LoadUint32((*uint32)(unsafe.Pointer(&b[off : off+4][0])))
 }
-
-// HostAddress is where the mapping starts in this process: what KVM is told
-// when a memory slot is registered.
-func (m *Memory) HostAddress() uintptr {
-	return uintptr(unsafe.Pointer(unsafe.SliceData(m.host)))
-}

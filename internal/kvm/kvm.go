@@ -104,7 +104,7 @@ func (s *System) NewVM() (*VM, error) {
 type VM struct {
 	fd      uintptr
 	system  *System
-	regions []*gokvm.UserspaceMemoryRegion // on the heap while KVM reads them
+	regions []*gokvm.UserspaceMemoryRegion // on the heap, see the package comment
 }
 
 // Close gives up the descriptor. The machine goes when its vCPUs are closed
@@ -116,24 +116,6 @@ func (vm *VM) Close() error {
 	fd := vm.fd
 	vm.fd = 0
 	return unix.Close(int(fd))
-}
-
-// SetMemory makes size bytes at hostAddress of this process the guest's
-// memory at gpa, as the given slot (section 4.35). A guest's write to a
-// read-only slot is an MMIO exit.
-//
-// Register slots before CreateIRQChip: on pvm hosts that is five times
-// cheaper, and no dearer elsewhere.
-func (vm *VM) SetMemory(slot uint32, gpa, size uint64, hostAddress uintptr, readonly bool) error {
-	r := &gokvm.UserspaceMemoryRegion{Slot: slot, GuestPhysAddr: gpa, MemorySize: size, UserspaceAddr: uint64(hostAddress)}
-	if readonly {
-		r.SetMemReadonly()
-	}
-	vm.regions = append(vm.regions, r)
-	if err := gokvm.SetUserMemoryRegion(vm.fd, r); err != nil {
-		return fmt.Errorf("kvm: set memory slot %d, %d bytes at %#x: %w", slot, size, gpa, err)
-	}
-	return nil
 }
 
 // Addresses of pages that VMX hosts need for themselves (sections 4.36 and

@@ -46,11 +46,11 @@ func Encode(m Message) ([]byte, error) {
 	if err := m.Validate(); err != nil {
 		return nil, fmt.Errorf("vmmproto: encode %s: %w", m.Kind(), err)
 	}
-	body, err := json.Marshal(m)
+	body, err := marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("vmmproto: encode %s: %w", m.Kind(), err)
 	}
-	b, err := json.Marshal(envelope{m.Kind(), body})
+	b, err := marshal(envelope{m.Kind(), body})
 	if err != nil {
 		return nil, fmt.Errorf("vmmproto: encode %s: %w", m.Kind(), err)
 	}
@@ -58,6 +58,18 @@ func Encode(m Message) ([]byte, error) {
 		return nil, fmt.Errorf("vmmproto: encode %s: %d bytes, most is %d", m.Kind(), len(b), MaxMessage)
 	}
 	return b, nil
+}
+
+// marshal is json.Marshal without the escapes for HTML, which make six bytes of one: the bounds of this package
+// are such that the largest message of each kind fits into MaxMessage when a byte becomes two.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
 // DecodeFromDaemon decodes a packet that thaw-vmm received with files descriptors. Errors wrap [ErrInvalid].

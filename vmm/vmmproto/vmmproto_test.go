@@ -149,6 +149,25 @@ func TestStartBounds(t *testing.T) {
 	}
 }
 
+// The largest valid messages must fit into a packet.
+func TestLargestMessagesFit(t *testing.T) {
+	full := &Stats{Values: map[string]uint64{}}
+	for i := range MaxStats {
+		full.Values[fmt.Sprintf("%064d", i)] = 1<<64 - 1
+	}
+	console := bytes.Repeat([]byte{0xff}, MaxConsole)
+	for _, m := range []Message{
+		&Exited{Reason: TripleFault, Detail: strings.Repeat("<", MaxDetail), Console: console},
+		&Exited{Reason: TripleFault, Detail: strings.Repeat("\"", MaxDetail), Console: console},
+		&Exited{Reason: TripleFault, Detail: strings.Repeat("\u2028", MaxDetail/3), Console: console},
+		&Pong{ID: 1<<64 - 1, Console: console}, &Console{Tail: console}, full,
+	} {
+		if _, err := Encode(m); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestCleanText(t *testing.T) {
 	for _, s := range []string{
 		"plain", "", "a\x1b[31mred\x07", "\xff\xfe", strings.Repeat("é", MaxDetail), strings.Repeat("\x00", 3*MaxDetail),

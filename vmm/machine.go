@@ -1,0 +1,408 @@
+package vmm
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"thaw/internal/acpi"
+	"thaw/internal/eventfd"
+	"thaw/internal/guestmem"
+	"thaw/internal/kvm"
+	"thaw/virtio/mmio"
+	"thaw/vmm/boot"
+	"thaw/vmm/serial"
+)
+
+// defaultConsoleLog is how much console output is kept, in bytes.
+const defaultConsoleLog = 64 << 10
+
+// Machine is a virtual machine. Methods may be called from any goroutine
+// unless they say otherwise.
+type Machine struct {
+	cfg      Config
+	mem      *guestmem.Memory
+	system   *kvm.System
+	vm       *kvm.VM
+	vcpus    []*vcpu
+	console  *serial.Log
+	platform platform
+	// registers holds the devices' register pages, one after the other.
+	registers  []byte
+	transports []*mmio.Transport
+	devices    devices
+	events     []*eventfd.FD
+	generation *eventfd.FD // raises eventGSI
+	phases     phases
+
+	mu     sync.Mutex
+	wake   *sync.Cond // of mu
+	goal   goal       // protected by mu, as is the rest
+	parked int        // processors that hold still because of goal
+	alive  int        // processors whose thread runs
+	exit   *Exit
+	ended  chan struct{} // closed when exit is set
+}
+
+// goal is what the processors are to do.
+type goal int
+
+const (
+	goalRun goal = iota
+	goalPause
+	goalEnd
+)
+
+// New makes a machine that is ready to run. The caller must Close it.
+func New(cfg Config) (*Machine, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if cfg.ConsoleLog == 0 {
+		cfg.ConsoleLog = defaultConsoleLog
+	}
+	if cfg.Log == nil {
+		cfg.Log = func(error) {}
+	}
+	m := &Machine{cfg: cfg, console: serial.NewLog(cfg.ConsoleLog), ended: make(chan struct{})}
+	m.wake = sync.NewCond(&m.mu)
+	m.phases.start()
+	if err := m.build(); err != nil {
+		m.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// build makes everything in the order that is cheapest on pvm hosts: memory
+// slots before the interrupt controllers.
+func (m *Machine) build() (err error) {
+	if m.mem, err = guestmem.Map(m.cfg.Memory, m.cfg.MemoryBytes); err != nil {
+		return err
+	}
+	if m.system, err = kvm.Open(m.cfg.KVM); err != nil {
+		return err
+	}
+	for _, c := range []struct {
+		number int
+		name   string
+	}{
+		{kvm.CapIRQChip, "in-kernel interrupt controllers"}, {kvm.CapIRQFD, "irqfd"},
+		{kvm.CapIoeventfd, "ioeventfd"}, {kvm.CapImmediateRun, "immediate exit"},
+	} {
+		if m.system.Capability(c.number) == 0 {
+			return fmt.Errorf("vmm: no %s: %w", c.name, ErrHost)
+		}
+	}
+	if m.vm, err = m.system.NewVM(); err != nil {
+		return err
+	}
+	if err := m.devices.make(m); err != nil {
+		return err
+	}
+	if err := m.setMemory(); err != nil {
+		return err
+	}
+	if err := m.vm.CreateIRQChip(); err != nil {
+		return err
+	}
+	m.phases.done("kvm")
+	if err := m.makeVCPUs(); err != nil {
+		return err
+	}
+	m.phases.done("vcpus")
+	if err := m.connect(); err != nil {
+		return err
+	}
+	m.phases.done("devices")
+	if err := m.load(); err != nil {
+		return err
+	}
+	m.phases.done("kernel load")
+	return nil
+}
+
+// setMemory registers RAM and, where the host can, the devices' register
+// pages as read-only memory: reads of registers then need no exit.
+func (m *Machine) setMemory() error {
+	for i, r := range m.mem.Regions() {
+		b, err := m.mem.Slice(r.Base, r.Size)
+		if err != nil {
+			return err
+		}
+		if err := m.vm.SetMemory(uint32(i), r.Base, b, false); err != nil {
+			return err
+		}
+	}
+	if m.plainMMIO() || len(m.registers) == 0 {
+		return nil
+	}
+	return m.vm.SetMemory(registerSlot, registerBase, m.registers, true)
+}
+
+func (m *Machine) plainMMIO() bool {
+	return m.cfg.PlainMMIO || m.system.Capability(kvm.CapReadonlyMem) == 0
+}
+
+func (m *Machine) makeVCPUs() error {
+	supported, err := m.system.SupportedCPUID()
+	if err != nil {
+		return err
+	}
+	deadline := m.system.Capability(kvm.CapTSCDeadline) != 0
+	for id := range m.cfg.VCPUs {
+		k, err := m.vm.NewVCPU(id)
+		if err != nil {
+			return err
+		}
+		m.vcpus = append(m.vcpus, &vcpu{m: m, id: id, kvm: k})
+		if err := k.SetCPUID(vcpuCPUID(supported, id, m.cfg.VCPUs, deadline)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// line returns a new event that raises an interrupt line.
+func (m *Machine) line(gsi uint32) (*eventfd.FD, error) {
+	e, err := m.event()
+	if err != nil {
+		return nil, err
+	}
+	return e, m.vm.AddIrqfd(e.Fd(), gsi)
+}
+
+// event returns a new event that Close closes.
+func (m *Machine) event() (*eventfd.FD, error) {
+	e, err := eventfd.New()
+	if err == nil {
+		m.events = append(m.events, e)
+	}
+	return e, err
+}
+
+// connect gives interrupt lines and kicks to the devices.
+func (m *Machine) connect() (err error) {
+	uart, err := m.line(serialGSI)
+	if err != nil {
+		return err
+	}
+	m.platform = platform{uart: serial.New(m.console, uart.Signal), end: m.end}
+	if m.generation, err = m.line(eventGSI); err != nil {
+		return err
+	}
+	for i, d := range m.devices.list {
+		t, err := m.connectVirtio(i, d)
+		if err != nil {
+			return err
+		}
+		m.transports = append(m.transports, t)
+	}
+	return nil
+}
+
+// load puts kernel, initramfs, command line and tables into guest memory.
+func (m *Machine) load() error {
+	tables, err := acpi.Build(m.acpiConfig(), boot.TablesAddress)
+	if err != nil {
+		return err
+	}
+	cfg := boot.Config{Cmdline: m.cfg.Cmdline, Tables: tables}
+	if cfg.Kernel, err = sized(m.cfg.Kernel); err != nil {
+		return fmt.Errorf("vmm: stat kernel: %w", err)
+	}
+	if m.cfg.Initrd != nil {
+		initrd, err := sized(m.cfg.Initrd)
+		if err != nil {
+			return fmt.Errorf("vmm: stat initramfs: %w", err)
+		}
+		cfg.Initrd = &initrd
+	}
+	entry, err := boot.Load(m.mem, cfg)
+	if err != nil {
+		return err
+	}
+	if err := m.newGeneration(); err != nil {
+		return err
+	}
+	return m.vcpus[0].setBootState(entry)
+}
+
+func sized(f *os.File) (boot.File, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return boot.File{}, err
+	}
+	return boot.File{ReaderAt: f, Size: info.Size()}, nil
+}
+
+func (m *Machine) acpiConfig() acpi.Config {
+	c := acpi.Config{
+		VCPUs: m.cfg.VCPUs, SerialGSI: serialGSI,
+		GenerationAddress: generationAddress, EventGSI: eventGSI,
+		PanicPort: panicPort, SleepPort: sleepPort, ResetPort: keyboardPort, ResetValue: resetCommand,
+	}
+	for i := range m.devices.list {
+		c.Virtio = append(c.Virtio, acpi.VirtioDevice{
+			Base: registerBase + uint32(i)*mmio.Size, Size: mmio.Size, GSI: firstVirtio + uint32(i),
+		})
+	}
+	return c
+}
+
+// newGeneration writes a new VM generation id (VMGenID, 16 random bytes).
+func (m *Machine) newGeneration() error {
+	var id [16]byte
+	rand.Read(id[:]) // never fails, see crypto/rand
+	return m.mem.WriteAt(id[:], generationAddress)
+}
+
+// Run starts the processors and returns when the machine has ended: by the
+// guest, by Stop, or because ctx is done. It must be called once.
+func (m *Machine) Run(ctx context.Context) Exit {
+	m.mu.Lock()
+	m.alive = len(m.vcpus)
+	m.mu.Unlock()
+	var threads sync.WaitGroup
+	for _, c := range m.vcpus {
+		threads.Go(func() {
+			c.run()
+			m.mu.Lock()
+			m.alive--
+			m.wake.Broadcast()
+			m.mu.Unlock()
+		})
+	}
+	select {
+	case <-ctx.Done():
+		m.end(Stopped, context.Cause(ctx).Error())
+	case <-m.ended:
+	}
+	threads.Wait()
+	for _, t := range m.transports {
+		t.Reset()
+	}
+	exit := *m.exit
+	exit.Console, _ = m.console.Bytes()
+	if exit.Reason == TripleFault && bytes.Contains(m.console.Tail(panicSearch), []byte(panicMessage)) {
+		exit.Reason = Panic
+	}
+	return exit
+}
+
+// A kernel without the pvpanic driver tells of its panic on the console only.
+const (
+	panicMessage = "Kernel panic - not syncing"
+	panicSearch  = 16 << 10 // bytes of console output to look through
+)
+
+// mayRun holds c while the machine is paused and says whether it is to go on.
+func (m *Machine) mayRun(c *vcpu) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.goal == goalRun {
+		return true
+	}
+	// Only this thread clears the flag, and looks at the goal again after
+	// that: a stop that came in between is then not lost.
+	c.kvm.SetImmediateExit(false)
+	m.parked++
+	m.wake.Broadcast()
+	for m.goal == goalPause {
+		m.wake.Wait()
+	}
+	m.parked--
+	return m.goal == goalRun
+}
+
+// end ends the machine; the first reason counts. It does not wait.
+func (m *Machine) end(reason Reason, detail string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.exit != nil {
+		return
+	}
+	m.exit = &Exit{Reason: reason, Detail: detail}
+	m.goal = goalEnd
+	m.wake.Broadcast()
+	close(m.ended)
+	for _, c := range m.vcpus {
+		c.stop()
+	}
+}
+
+// Stop ends the machine; Run then returns.
+func (m *Machine) Stop() { m.end(Stopped, "stopped by the daemon") }
+
+// Pause returns when no processor runs and every device has answered what it
+// took from its queues. It does nothing on a machine that has ended.
+func (m *Machine) Pause() {
+	m.mu.Lock()
+	if m.goal != goalRun {
+		m.mu.Unlock()
+		return
+	}
+	m.goal = goalPause
+	for _, c := range m.vcpus {
+		c.stop()
+	}
+	for m.goal == goalPause && m.parked < m.alive {
+		m.wake.Wait()
+	}
+	m.mu.Unlock()
+	for _, t := range m.transports {
+		t.Pause()
+	}
+}
+
+// Resume ends a Pause.
+func (m *Machine) Resume() {
+	for _, t := range m.transports {
+		t.Resume()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.goal == goalPause {
+		m.goal = goalRun
+		m.wake.Broadcast()
+	}
+}
+
+// Console returns what is kept of the console output.
+func (m *Machine) Console() []byte {
+	b, _ := m.console.Bytes()
+	return b
+}
+
+// Phases tells how long the steps of New took.
+func (m *Machine) Phases() []Phase { return m.phases.list }
+
+// Close gives up everything that New made. Preconditions: Run has returned or
+// was never called.
+func (m *Machine) Close() error {
+	var errs []error
+	for _, c := range m.vcpus {
+		errs = append(errs, c.kvm.Close())
+	}
+	if m.vm != nil {
+		errs = append(errs, m.vm.Close())
+	}
+	errs = append(errs, m.devices.close())
+	for _, e := range m.events {
+		errs = append(errs, e.Close())
+	}
+	if m.registers != nil {
+		errs = append(errs, unix.Munmap(m.registers))
+		m.registers = nil
+	}
+	if m.mem != nil {
+		errs = append(errs, m.mem.Unmap())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"thaw/vmm/vmmproc/vmmchild"
+	"thaw/vmm/vmmproto"
+)
+
+// machine does one deed when it runs.
+type machine struct {
+	deed string
+	vmmchild.Request
+
+	stop     chan struct{}
+	stopOnce sync.Once
+	mu       sync.Mutex
+	console  []byte
+	paused   bool
+}
+
+func newMachine(r vmmchild.Request) (vmmchild.Machine, error) {
+	m := &machine{deed: r.Start.Cmdline, Request: r, stop: make(chan struct{})}
+	switch m.deed {
+	case "no machine":
+		return nil, errors.New("kvm: create vm: no such device\x1b[31m")
+	case "silent start":
+		time.Sleep(time.Hour)
+	case "panic at start":
+		panic("probe: asked to panic at start")
+	}
+	return m, nil
+}
+
+func (m *machine) Run(ctx context.Context) (vmmproto.Exited, error) {
+	m.print("probe: " + m.deed + "\n")
+	deed, ok := deeds[m.deed]
+	if !ok {
+		return vmmproto.Exited{}, fmt.Errorf("no deed %q", m.deed)
+	}
+	return deed(m)
+}
+
+// idle waits for Stop.
+func (m *machine) idle() (vmmproto.Exited, error) {
+	<-m.stop
+	return vmmproto.Exited{Reason: vmmproto.Killed}, nil
+}
+
+func (m *machine) print(s string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.console = append(m.console, s...)
+}
+
+func (m *machine) Console() []byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return append([]byte(nil), m.console...)
+}
+
+func (m *machine) Pause() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.paused {
+		return errors.New("already paused")
+	}
+	m.paused = true
+	return nil
+}
+
+func (m *machine) Resume() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.paused = false
+	return nil
+}
+
+func (m *machine) Stop() { m.stopOnce.Do(func() { close(m.stop) }) }
+
+func (m *machine) Stats() map[string]uint64 {
+	return map[string]uint64{"probe.files": uint64(len(m.Files))}
+}
+
+func (m *machine) Phases() []vmmproto.Phase { return []vmmproto.Phase{{Name: "probe", Micros: 1}} }
+
+// echo connects to a port, and prints what comes back for a line that it sends.
+func (m *machine) echo(port uint32) error {
+	stream, err := m.Connect(port)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	if _, err := fmt.Fprintf(stream, "hello from port %d\n", port); err != nil {
+		return err
+	}
+	buf := make([]byte, 64)
+	n, err := stream.Read(buf)
+	if err != nil {
+		return err
+	}
+	m.print("echo: " + strings.TrimSpace(string(buf[:n])) + "\n")
+	return nil
+}
+
+// raw sends bytes to the daemon around the protocol.
+func raw(packet string) {
+	os.NewFile(3, "control").Write([]byte(packet))
+}

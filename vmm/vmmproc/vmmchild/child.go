@@ -1,0 +1,186 @@
+// Package vmmchild is the half of thaw-vmm that speaks with the daemon: it takes the start message, enters the
+// jail, has the machine made, answers the daemon's requests while the machine runs, and reports its end.
+//
+// What a machine is, it leaves to a [Maker], so that tests can put anything into the real jail.
+package vmmchild
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"thaw/internal/unixfd"
+	"thaw/vmm/jail"
+	"thaw/vmm/vmmproto"
+)
+
+// Request is everything that a machine is made from. The files are owned by the maker.
+type Request struct {
+	Start *vmmproto.Start
+	Files map[string]*os.File // by the names of Start.Files
+	// Connect asks the daemon for a stream to a vsock port that the guest dials. It blocks until the answer, and
+	// fails at once when too many requests are waiting already.
+	Connect func(port uint32) (*os.File, error)
+}
+
+// Maker makes the machine. It runs inside the jail.
+type Maker func(Request) (Machine, error)
+
+// Machine is a machine that has been made and not yet run. Methods other than Run are called from other goroutines
+// than Run, one at a time.
+type Machine interface {
+	// Run runs the guest until it ends or ctx does.
+	Run(ctx context.Context) (vmmproto.Exited, error)
+	Pause() error
+	Resume() error
+	// Stop makes Run return soon, with reason killed.
+	Stop()
+	// Console returns the last bytes that the guest wrote to its console.
+	Console() []byte
+	Stats() map[string]uint64
+	// Phases says what the time until now was spent on.
+	Phases() []vmmproto.Phase
+}
+
+// Exit codes of thaw-vmm. Go's runtime uses 2 for a panic, and [Main] for a start by hand.
+const (
+	exitEnded   = 0 // the machine ended; the daemon knows how
+	exitFailed  = 1 // no machine; the daemon has been told why
+	exitByHand  = 2
+	exitOrphan  = 3 // the daemon is gone
+	exitRefused = 4 // the daemon's message was not understood
+)
+
+const startDeadline = 10 * time.Second
+
+// Main is thaw-vmm. It returns the exit code.
+func Main(newMachine Maker) int {
+	began := time.Now()
+	if !startedByDaemon() {
+		fmt.Fprintln(os.Stderr, "thaw-vmm runs one virtual machine inside a jail that thawd makes for it; it is not started by hand.")
+		return exitByHand
+	}
+	if err := jail.CloseInherited(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return exitFailed
+	}
+	// The first pollable file: from here on the runtime has its poller, which the filter would not let it make.
+	c := newControl(os.NewFile(jail.Control, "control"))
+	phases := []vmmproto.Phase{}
+	phase := func(name string) {
+		now := time.Now()
+		phases = append(phases, vmmproto.Phase{Name: name, Micros: now.Sub(began).Microseconds()})
+		began = now
+	}
+
+	start, files, err := c.receiveStart(time.Now().Add(startDeadline))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return exitRefused
+	}
+	phase("receive")
+
+	limits, err := jailOptions(files)
+	if err == nil {
+		_, err = jail.Enter(limits)
+	}
+	if err != nil {
+		return c.fail("jail", err)
+	}
+	phase("jail")
+
+	m, err := newMachine(Request{Start: start, Files: files, Connect: c.connect})
+	if err != nil {
+		return c.fail("machine", err)
+	}
+	phase("machine")
+
+	c.machine = m
+	if err := c.send(&vmmproto.Started{Phases: append(phases, m.Phases()...)}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return exitOrphan
+	}
+	go c.serve()
+
+	exited, err := m.Run(context.Background())
+	if err != nil {
+		exited.Reason, exited.Detail = vmmproto.Internal, err.Error()
+	}
+	exited.Detail = vmmproto.CleanText(exited.Detail)
+	exited.Console = tail(m.Console())
+	if err := c.send(&exited); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return exitOrphan
+	}
+	return exitEnded
+}
+
+// startedByDaemon tells whether descriptor 3 is a socket as vmmproc makes it.
+func startedByDaemon() bool {
+	kind, err := unix.GetsockoptInt(jail.Control, unix.SOL_SOCKET, unix.SO_TYPE)
+	return err == nil && kind == unix.SOCK_SEQPACKET && len(os.Args) == 1
+}
+
+// receiveStart takes the first message, which waits in the socket since before we were born.
+func (c *control) receiveStart(deadline time.Time) (*vmmproto.Start, map[string]*os.File, error) {
+	c.conn.SetReadDeadline(deadline)
+	defer c.conn.SetReadDeadline(time.Time{})
+	message, files, err := c.receive(vmmproto.MaxFiles)
+	if err != nil {
+		return nil, nil, fmt.Errorf("vmmchild: receive start: %w", err)
+	}
+	start, ok := message.(*vmmproto.Start)
+	if !ok {
+		closeAll(files)
+		return nil, nil, fmt.Errorf("vmmchild: first message is %s, want start", message.Kind())
+	}
+	named := make(map[string]*os.File, len(files))
+	for i, name := range start.Files {
+		named[name] = files[i]
+	}
+	return start, named, nil
+}
+
+// jailOptions derives the jail's numbers from what was passed.
+func jailOptions(files map[string]*os.File) (jail.Options, error) {
+	var largest uint64
+	for name, f := range files {
+		fd, err := unixfd.Number(f)
+		if err != nil {
+			return jail.Options{}, fmt.Errorf("vmmchild: %s: %w", name, err)
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return jail.Options{}, fmt.Errorf("vmmchild: stat %s: %w", name, err)
+		}
+		if st.Mode&unix.S_IFMT == unix.S_IFREG {
+			largest = max(largest, uint64(st.Size))
+		}
+	}
+	return jail.Options{
+		Hostname: "thaw-vmm",
+		// Each vsock stream is one descriptor.
+		OpenFiles: 4096,
+		// No file may grow beyond the largest size that any has now.
+		FileBytes: largest,
+		// vCPUs, plus one for each block request that sleeps in the kernel; Go keeps what it once had.
+		Threads: 1024,
+	}, nil
+}
+
+// fail tells the daemon why there is no machine.
+func (c *control) fail(stage string, err error) int {
+	if sendErr := c.send(&vmmproto.Failed{Stage: stage, Detail: vmmproto.CleanText(err.Error())}); sendErr != nil {
+		fmt.Fprintln(os.Stderr, errors.Join(err, sendErr))
+	}
+	return exitFailed
+}
+
+// tail keeps the last bytes, as many as a message takes.
+func tail(b []byte) []byte {
+	return b[max(0, len(b)-vmmproto.MaxConsole):]
+}
