@@ -2,7 +2,7 @@
 // kernel and its agent are hostile: every name, mode, size and byte is.
 //
 // A file becomes an artifact only if it is a regular file with one link, its
-// path passes CheckPath and collides with no other, count and bytes are within
+// path passes api.CheckPath and collides with no other, count and bytes are within
 // the job's limits, and the media type that its content has is allowed. All
 // others are listed with the reason. Bytes are counted as they arrive: what the
 // guest says about a size only ever makes a file be refused sooner.
@@ -23,6 +23,8 @@ import (
 
 	"github.com/gabriel-vasile/mimetype"
 	"golang.org/x/sys/unix"
+
+	"thaw/api"
 )
 
 // File is what the guest says about a file, by lstat.
@@ -162,7 +164,7 @@ func (c *collector) precheck(f File) string {
 	if f.Links != 1 {
 		return fmt.Sprintf("has %d links", f.Links)
 	}
-	if err := CheckPath(f.Path); err != nil {
+	if err := api.CheckPath(f.Path); err != nil {
 		return err.Error()
 	}
 	if f.Size < 0 || f.Size > c.left {

@@ -1,0 +1,99 @@
+package broker
+
+import (
+	"context"
+	"encoding/base64"
+	"sync"
+	"unicode/utf8"
+
+	"thaw/api"
+	"thaw/broker/eventlog"
+)
+
+// outputChunk is how many bytes of output go into one event.
+const outputChunk = 32 << 10
+
+// output puts one stream of a program into the event log. Writes wait for room
+// there, which is what slows a program down whose reader is slow.
+type output struct {
+	ctx context.Context // ends the waiting
+	log *eventlog.Log
+	typ string
+
+	mu   sync.Mutex
+	left int64 // bytes that may still be passed on
+	info api.StreamInfo
+	held []byte // an unfinished UTF-8 sequence at the end of what came so far
+}
+
+// Write passes on what the limit leaves and counts the rest. The guest's agent
+// keeps to the same limit; this one holds when the guest does not.
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := len(p)
+	if int64(len(p)) > o.left {
+		o.info.Dropped += int64(len(p)) - o.left
+		p = p[:o.left]
+	}
+	o.left -= int64(len(p))
+	for len(p) > 0 {
+		chunk := p[:min(len(p), outputChunk)]
+		p = p[len(chunk):]
+		if err := o.send(chunk, false); err != nil {
+			return 0, err
+		}
+	}
+	return n, nil
+}
+
+// flush sends an unfinished sequence that nothing more will finish.
+func (o *output) flush() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.held) > 0 {
+		// The log can only refuse because the job is being ended: the bytes are not missed.
+		_ = o.send(nil, true)
+	}
+}
+
+func (o *output) send(chunk []byte, last bool) error {
+	b := append(o.held, chunk...)
+	o.held = nil
+	if !last {
+		b, o.held = splitRune(b)
+	}
+	if len(b) == 0 {
+		return nil
+	}
+	e := api.OutputEvent{Encoding: api.EncodingUTF8}
+	if utf8.Valid(b) {
+		e.Data = string(b)
+	} else {
+		e.Encoding, e.Data = api.EncodingBase64, base64.StdEncoding.EncodeToString(b)
+	}
+	o.info.Bytes += int64(len(b))
+	return o.log.AppendOutput(o.ctx, o.typ, encode(e))
+}
+
+// splitRune cuts an unfinished UTF-8 sequence off the end of b.
+func splitRune(b []byte) (whole, rest []byte) {
+	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
+		if tail := b[len(b)-i:]; utf8.RuneStart(tail[0]) {
+			if !utf8.FullRune(tail) {
+				return b[:len(b)-i], append([]byte(nil), tail...)
+			}
+			break
+		}
+	}
+	return b, nil
+}
+
+// stats is what went through, with what the guest says it dropped before.
+func (o *output) stats(droppedInGuest int64) api.StreamInfo {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	i := o.info
+	i.Dropped += max(0, droppedInGuest)
+	return i
+}

@@ -1,0 +1,98 @@
+package broker
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"thaw/api"
+)
+
+// runtimeProfile is an entry of the catalogue that the server owns: an image, the
+// interpreters in it, and the environment they run in.
+type runtimeProfile struct {
+	name         string
+	image        string
+	interpreters []interpreter
+	env          []string
+	defaults     api.Limits
+}
+
+// interpreter runs scripts of some file name endings.
+type interpreter struct {
+	suffixes []string
+	argv     []string // the script and its arguments follow
+}
+
+// outDir is where the job leaves its artifacts.
+const outDir = "/workspace/out"
+
+var (
+	python = interpreter{[]string{".py"}, []string{"/usr/bin/python3"}}
+	node   = interpreter{[]string{".js", ".mjs", ".cjs"}, []string{"/usr/bin/node"}}
+)
+
+// baseEnv is the whole environment of a job, apart from what the request adds.
+// HOME is on the writable disk and outside the outputs; glibc asks for huge pages,
+// which makes memory-hungry jobs much faster on pvm hosts.
+var baseEnv = []string{
+	"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/tmp", "TMPDIR=/tmp", "LANG=C.UTF-8", "USER=job", "LOGNAME=job",
+	"THAW_OUT=" + outDir, "MPLBACKEND=Agg", "MPLCONFIGDIR=/tmp/matplotlib", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
+}
+
+var baseDefaults = api.Limits{
+	WallSeconds: 300, MemoryMiB: 512, CPUCores: 1, Pids: 256,
+	WorkspaceBytes: 1 << 30, OutputBytes: 64 << 20, OutputFiles: 100, StdoutBytes: 1 << 20,
+}
+
+// catalogue is every runtime profile.
+var catalogue = []runtimeProfile{
+	{name: "python", image: "python", interpreters: []interpreter{python}, env: baseEnv, defaults: baseDefaults},
+	{name: "node", image: "node", interpreters: []interpreter{node}, env: baseEnv, defaults: baseDefaults},
+	{name: "dual", image: "dual", interpreters: []interpreter{python, node}, env: baseEnv, defaults: baseDefaults},
+}
+
+// networks are the network profiles there are: a job has no network.
+var networks = []string{"none"}
+
+func findProfile(name string) (runtimeProfile, *api.Error) {
+	var names []string
+	for _, p := range catalogue {
+		if p.name == name {
+			return p, nil
+		}
+		names = append(names, p.name)
+	}
+	return runtimeProfile{}, api.Errorf(api.CodeUnknownProfile, "there is no runtime profile %q", name).
+		WithRemedy("choose one of: %s", strings.Join(names, ", "))
+}
+
+func findNetwork(name string) (string, *api.Error) {
+	if name == "" {
+		name = "none"
+	}
+	if !slices.Contains(networks, name) {
+		return "", api.Errorf(api.CodeNetworkDenied, "there is no network profile %q: jobs have no network", name).
+			WithRemedy("leave the network profile out, or name none")
+	}
+	return name, nil
+}
+
+// argv is the command line for a script.
+func (p runtimeProfile) argv(script string, args []string) ([]string, *api.Error) {
+	for _, i := range p.interpreters {
+		if slices.Contains(i.suffixes, path.Ext(script)) {
+			return slices.Concat(i.argv, []string{script}, args), nil
+		}
+	}
+	return nil, api.Errorf(api.CodeRequestInvalid, "runtime %s does not run %q", p.name, script).
+		WithRemedy("name a script that ends in %s, or another runtime", strings.Join(p.suffixes(), ", "))
+}
+
+func (p runtimeProfile) suffixes() []string {
+	var out []string
+	for _, i := range p.interpreters {
+		out = append(out, i.suffixes...)
+	}
+	return out
+}
