@@ -10,9 +10,9 @@ import (
 // FuzzReader feeds arbitrary bytes: every frame that is read must be within its
 // bounds and encode back to the bytes it came from.
 func FuzzReader(f *testing.F) {
-	f.Add([]byte("\x06\x00\x00\x00\x02\x00\x00\x00ok\x04\x00\x00\x00\x00\x00\x00\x00"))
+	f.Add([]byte("\x05\x00\x00\x00\x02\x00\x00\x00ok\x04\x00\x00\x00\x00\x00\x00\x00"))
 	f.Add([]byte("\x01\x00\x00\x00\x0d\x00\x00\x00{\"op\":\"info\"}"))
-	f.Add([]byte("\x06\x00\x00\x00\xff\xff\xff\xff"))
+	f.Add([]byte("\x05\x00\x00\x00\xff\xff\xff\xff"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		r := NewReader(bytes.NewReader(in))
 		var out bytes.Buffer

@@ -9,12 +9,12 @@
 //	 │ ── Request{exec, argv…} ─────────▶ │
 //	 │ ◀───────────────── Reply{pid} ──── │
 //	 │ ── Stdin* · CloseStdin ──────────▶ │
-//	 │ ── Signal* ──────────────────────▶ │
 //	 │ ◀──────────── Stdout* · Stderr* ── │
 //	 │ ◀─────────────────────── Exit ──── │
 //
 // A host that goes away in the middle (end of stream before Exit) ends the
-// command: the lab kills its process group.
+// command: the lab kills its process group. Signals have streams of their own
+// (Request{signal}): behind unread standard input they would not arrive.
 //
 // A frame is an 8-byte header and a payload:
 //
@@ -38,10 +38,9 @@ const (
 	TypeReply      Type = 2 // JSON Reply, the lab's first frame
 	TypeStdin      Type = 3 // bytes for the command's standard input
 	TypeCloseStdin Type = 4 // empty: standard input has ended
-	TypeSignal     Type = 5 // one byte: signal number for the process group
-	TypeStdout     Type = 6 // bytes that the command wrote
-	TypeStderr     Type = 7
-	TypeExit       Type = 8 // JSON Exit, last frame of a stream
+	TypeStdout     Type = 5 // bytes that the command wrote
+	TypeStderr     Type = 6
+	TypeExit       Type = 7 // JSON Exit, last frame of a stream
 )
 
 const (

@@ -47,12 +47,12 @@ func TestBadFrames(t *testing.T) {
 	}{
 		"type 0":           {"\x00\x00\x00\x00\x00\x00\x00\x00", ErrFrame},
 		"type unknown":     {"\x63\x00\x00\x00\x00\x00\x00\x00", ErrFrame},
-		"reserved":         {"\x06\x00\x01\x00\x00\x00\x00\x00", ErrFrame},
-		"data too long":    {"\x06\x00\x00\x00\x01\x00\x01\x00", ErrFrame},
+		"reserved":         {"\x05\x00\x01\x00\x00\x00\x00\x00", ErrFrame},
+		"data too long":    {"\x05\x00\x00\x00\x01\x00\x01\x00", ErrFrame},
 		"request too long": {"\x01\x00\x00\x00\x01\x00\x10\x00", ErrFrame},
-		"cut header":       {"\x06\x00\x00", io.ErrUnexpectedEOF},
-		"cut payload":      {"\x06\x00\x00\x00\x04\x00\x00\x00ab", io.ErrUnexpectedEOF},
-		"no payload":       {"\x06\x00\x00\x00\x04\x00\x00\x00", io.ErrUnexpectedEOF},
+		"cut header":       {"\x05\x00\x00", io.ErrUnexpectedEOF},
+		"cut payload":      {"\x05\x00\x00\x00\x04\x00\x00\x00ab", io.ErrUnexpectedEOF},
+		"no payload":       {"\x05\x00\x00\x00\x04\x00\x00\x00", io.ErrUnexpectedEOF},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := NewReader(strings.NewReader(c.in)).Read()
@@ -100,6 +100,10 @@ func TestRequestCheck(t *testing.T) {
 		"exec relative":    {Request{Op: OpExec, Argv: []string{"true"}, Dir: "tmp"}, false},
 		"connect":          {Request{Op: OpConnect, Path: "/run/x.sock"}, true},
 		"connect relative": {Request{Op: OpConnect, Path: "x.sock"}, false},
+		"signal":           {Request{Op: OpSignal, PID: 2, Signal: 9}, true},
+		"signal all":       {Request{Op: OpSignal, PID: -1, Signal: 9}, false},
+		"signal init":      {Request{Op: OpSignal, PID: 1, Signal: 9}, false},
+		"signal nothing":   {Request{Op: OpSignal, PID: 2}, false},
 		"info":             {Request{Op: OpInfo}, true},
 		"nothing":          {Request{}, false},
 	} {

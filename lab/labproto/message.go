@@ -21,8 +21,12 @@ type Op string
 const (
 	OpExec    Op = "exec"    // run Argv
 	OpConnect Op = "connect" // connect to the Unix socket Path
+	OpSignal  Op = "signal"  // send Signal to the process group of command PID
 	OpInfo    Op = "info"    // answer with Info
 )
+
+// maxSignal is Linux's SIGRTMAX.
+const maxSignal = 64
 
 // Request is the first message of a stream.
 type Request struct {
@@ -33,6 +37,9 @@ type Request struct {
 	// Dir is the command's working directory; empty is "/".
 	Dir  string `json:"dir,omitempty"`
 	Path string `json:"path,omitempty"`
+	// PID is a Reply's, of a command that runs.
+	PID    int `json:"pid,omitempty"`
+	Signal int `json:"signal,omitempty"`
 }
 
 // Check says what is wrong with a request.
@@ -48,6 +55,10 @@ func (r Request) Check() error {
 	case OpConnect:
 		if !filepath.IsAbs(r.Path) {
 			return fmt.Errorf("labproto: connect to %q: not an absolute path", r.Path)
+		}
+	case OpSignal:
+		if r.PID <= 1 || r.Signal < 1 || r.Signal > maxSignal {
+			return fmt.Errorf("labproto: signal %d to %d: out of range", r.Signal, r.PID)
 		}
 	case OpInfo:
 	default:
@@ -106,6 +117,17 @@ func ReadJSON(r *Reader, t Type, v any) error {
 	if f.Type != t {
 		return fmt.Errorf("%w: type %d where %d was due", ErrFrame, f.Type, t)
 	}
+	return decode(f, v)
+}
+
+// DecodeExit decodes a frame of type Exit.
+func DecodeExit(f Frame) (Exit, error) {
+	var e Exit
+	err := decode(f, &e)
+	return e, err
+}
+
+func decode(f Frame, v any) error {
 	if err := json.Unmarshal(f.Data, v); err != nil {
 		return fmt.Errorf("%w: %w", ErrFrame, err)
 	}
