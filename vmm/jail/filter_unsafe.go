@@ -11,8 +11,8 @@ import (
 
 // installFilter puts the filter on all threads at once (SECCOMP_FILTER_FLAG_TSYNC, seccomp(2)).
 //
-// The call is made here and not through go-seccomp-bpf's LoadFilter: when one thread cannot take the filter, the
-// kernel installs it nowhere and returns that thread's id with no error number, which LoadFilter takes for success.
+// When one thread cannot take the filter, the kernel installs it nowhere and returns that thread's id, with no error
+// number.
 func installFilter(raw []bpf.RawInstruction) error {
 	if len(raw) == 0 || len(raw) > unix.BPF_MAXINSNS {
 		return fmt.Errorf("filter of %d instructions, most is %d", len(raw), unix.BPF_MAXINSNS)

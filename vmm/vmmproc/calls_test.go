@@ -1,0 +1,89 @@
+package vmmproc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"thaw/internal/unixfd"
+)
+
+func TestRequests(t *testing.T) {
+	ctx := context.Background()
+	p := start(t, testSpec(t, "idle"))
+	if err := p.Pause(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := p.Pause(ctx); err == nil || !strings.Contains(err.Error(), "already paused") {
+		t.Errorf("second pause: %v", err)
+	}
+	if err := p.Resume(ctx); err != nil {
+		t.Error(err)
+	}
+	stats, err := p.Stats(ctx)
+	if err != nil || stats["probe.files"] != 4 {
+		t.Errorf("stats %v, %v", stats, err)
+	}
+	console, err := p.Console(ctx)
+	if err != nil || string(console) != "probe: idle\n" {
+		t.Errorf("console %q, %v", console, err)
+	}
+	var names []string
+	for _, phase := range p.Phases() {
+		names = append(names, phase.Name)
+	}
+	if got := strings.Join(names, " "); got != "spawn receive jail machine probe" {
+		t.Errorf("phases %q", got)
+	}
+	expired, cancel := context.WithDeadline(ctx, time.Now().Add(-time.Second))
+	defer cancel()
+	if _, err := p.Stats(expired); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("expired request: %v", err)
+	}
+	if err := p.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+	if e := end(t, p); e.Reason != Stopped || string(e.Console) != "probe: idle\n" || e.Code != 0 {
+		t.Errorf("got %+v", e)
+	}
+	if err := p.Stop(ctx); err != nil {
+		t.Errorf("stop after the end: %v", err)
+	}
+	if _, err := p.Stats(ctx); !errors.Is(err, ErrExited) {
+		t.Errorf("stats after the end: %v", err)
+	}
+}
+
+func TestConnect(t *testing.T) {
+	spec := testSpec(t, "echo")
+	var refused atomic.Int32
+	spec.Connect = func(port uint32) (*os.File, error) {
+		if port != 1025 {
+			refused.Add(1)
+			return nil, errors.New("no such port")
+		}
+		conn, theirs, err := unixfd.PairConn(unixfd.Stream)
+		if err != nil {
+			return nil, err
+		}
+		go func() {
+			io.Copy(conn, conn)
+			conn.Close()
+		}()
+		return theirs, nil
+	}
+	p := start(t, spec)
+	e := end(t, p)
+	if e.Reason != Reset || !strings.Contains(string(e.Console), "echo: hello from port 1025\n") || refused.Load() != 1 {
+		t.Errorf("got %+v, console %q, %d refused", e, e.Console, refused.Load())
+	}
+	spec = testSpec(t, "echo")
+	if e := end(t, start(t, spec)); e.Reason != Internal || !strings.Contains(e.Detail, "nothing listens") {
+		t.Errorf("without a callback: %+v", e)
+	}
+}
