@@ -9,8 +9,8 @@
 //
 // A builder works in the temporary directory; when it is done every file is
 // fsynced and the directory is renamed into place. A builder that dies leaves
-// its temporary directory, which the next holder of the lock removes: only the
-// holder makes such directories, so whatever is there is nobody's.
+// its temporary directory and no lock. The next builder of the same kind removes
+// it, whatever its own key is: a key whose inputs changed is never asked for again.
 package cache
 
 import (
@@ -100,7 +100,7 @@ func Get(ctx context.Context, kind, key string, build func(ctx context.Context, 
 
 // buildInto builds final in a temporary sibling. Precondition: the lock is held.
 func buildInto(ctx context.Context, final string, build func(context.Context, string) error) error {
-	tmp, err := os.MkdirTemp(filepath.Dir(final), filepath.Base(final)+".tmp-")
+	tmp, err := os.MkdirTemp(filepath.Dir(final), filepath.Base(final)+tmpMark)
 	if err != nil {
 		return fmt.Errorf("cache: make temporary folder: %w", err)
 	}
@@ -149,19 +149,3 @@ func finished(final string) (bool, error) {
 	return true, nil
 }
 
-// removeLeftovers removes what a builder that died left. Precondition: the
-// lock is held.
-func removeLeftovers(final string) error {
-	// The pattern's own characters are safe: the base name is hex, and a
-	// folder that is special to Glob would only hide leftovers.
-	left, err := filepath.Glob(final + ".tmp-*")
-	if err != nil {
-		return fmt.Errorf("cache: list leftovers: %w", err)
-	}
-	for _, p := range left {
-		if err := os.RemoveAll(p); err != nil {
-			return fmt.Errorf("cache: remove leftover: %w", err)
-		}
-	}
-	return nil
-}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -205,6 +206,38 @@ func TestResultThatIsAFile(t *testing.T) {
 	os.WriteFile(filepath.Join(dir, "kernel", key), nil, 0o644)
 	if _, err := Get(t.Context(), "kernel", key, write("f", "x")); err == nil {
 		t.Error("a file was taken for a result")
+	}
+}
+
+// TestLeftoversOfOtherKeys: what a dead builder of another key left goes too,
+// what a living one is at work on stays.
+func TestLeftoversOfOtherKeys(t *testing.T) {
+	dir := setDir(t)
+	kind := filepath.Join(dir, "kernel")
+	dead, unrelated := Key("dead")+tmpMark+"123", "notes"+tmpMark+"1"
+	for _, name := range []string{dead, unrelated} {
+		if err := os.MkdirAll(filepath.Join(kind, name, "tree"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	living, build := Key("living"), Key("build")
+	_, err := Get(t.Context(), "kernel", living, func(ctx context.Context, dir string) error {
+		if err := os.WriteFile(filepath.Join(dir, "half"), nil, 0o644); err != nil {
+			return err
+		}
+		if _, err := Get(ctx, "kernel", build, write("f", "x")); err != nil {
+			return err
+		}
+		_, err := os.Stat(filepath.Join(dir, "half"))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{living, build, unrelated}
+	slices.Sort(want)
+	if got := entries(t, dir, "kernel"); !slices.Equal(got, want) {
+		t.Errorf("cache holds %v, want %v", got, want)
 	}
 }
 
