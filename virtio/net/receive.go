@@ -205,6 +205,7 @@ func (r *receiver) gather(n int) error {
 		}
 		if g.chain.WriteLen() < headerSize {
 			// §5.1.6.3.1: each buffer holds a header at least.
+			r.queue.Unpop(1)
 			return fmt.Errorf("net: receive buffer of %d bytes: %w", g.chain.WriteLen(), queue.ErrGuest)
 		}
 		g.size = int(min(g.chain.WriteLen(), headerSize+maxRead))
