@@ -9,12 +9,14 @@ import (
 	"thaw/virtio"
 	"thaw/virtio/block"
 	"thaw/virtio/mmio"
+	"thaw/virtio/vsock"
 )
 
 // devices are the machine's virtio devices, in the order in which the guest
 // finds them.
 type devices struct {
-	list []virtio.Device
+	list  []virtio.Device
+	vsock *vsock.Device
 }
 
 // make makes the devices that the configuration names and their register
@@ -26,6 +28,14 @@ func (d *devices) make(m *Machine) error {
 			return err
 		}
 		d.list = append(d.list, b)
+	}
+	if v := m.cfg.Vsock; v != nil {
+		dev, err := vsock.New(vsock.Options{CID: v.CID, Listener: v.Listener, Connect: v.Connect})
+		if err != nil {
+			return err
+		}
+		d.vsock = dev
+		d.list = append(d.list, dev)
 	}
 	if len(d.list) > virtioDevices {
 		return fmt.Errorf("vmm: %d virtio devices, at most %d are possible", len(d.list), virtioDevices)
@@ -42,7 +52,12 @@ func (d *devices) make(m *Machine) error {
 }
 
 // close gives up what make made. Preconditions: every device is reset.
-func (d *devices) close() error { return nil }
+func (d *devices) close() error {
+	if d.vsock == nil {
+		return nil
+	}
+	return d.vsock.Close()
+}
 
 // connectVirtio gives device i its interrupt line and its kicks.
 func (m *Machine) connectVirtio(i int, d virtio.Device) (*mmio.Transport, error) {

@@ -31,8 +31,10 @@ const (
 // Control is the number of the control socket: the one socket on which descriptors may travel.
 const Control = 3
 
-// threadFlags is exactly what Go's runtime passes to clone for a thread (runtime/os_linux.go, cloneFlags).
-const threadFlags = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_SYSVSEM | unix.CLONE_THREAD
+// threadFlags is exactly what Go's runtime passes to clone for a thread (cloneFlags in runtime/os_linux.go, and
+// CLONE_SETTLS added in runtime/sys_linux_amd64.s).
+const threadFlags = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_SYSVSEM |
+	unix.CLONE_THREAD | unix.CLONE_SETTLS
 
 // Policy is the one list for all threads. Calls that are hot and have conditions stand first; for those without
 // conditions the kernel keeps a bitmap and does not run the filter at all.
@@ -57,10 +59,12 @@ var Policy = []Rule{
 	{"fsync", unix.SYS_FSYNC, nil, "virtio/block: flush (os.File.Sync)"},
 	{"lseek", unix.SYS_LSEEK, nil, "virtio/block: SEEK_DATA and SEEK_HOLE of layers; size of files"},
 	{"fstat", unix.SYS_FSTAT, nil, "os.File.Stat of passed files"},
+	{"fstatfs", unix.SYS_FSTATFS, nil, "virtio/block: block size of a layer's file system"},
 	{"fallocate", unix.SYS_FALLOCATE, oneOf(1,
 		unix.FALLOC_FL_KEEP_SIZE|unix.FALLOC_FL_PUNCH_HOLE,
 		unix.FALLOC_FL_KEEP_SIZE|unix.FALLOC_FL_ZERO_RANGE,
 	), "virtio/block: discard and write zeroes; never grows a file"},
+	{"poll", unix.SYS_POLL, nil, "virtio/net: wait for the tap and the doorbell"},
 	{"close", unix.SYS_CLOSE, nil, "streams that end"},
 	{"eventfd2", unix.SYS_EVENTFD2, nil, "vmm: ioeventfd, irqfd"},
 
@@ -86,7 +90,6 @@ var Policy = []Rule{
 	// Threads, signals, time: Go's runtime.
 	{"futex", unix.SYS_FUTEX, nil, "runtime: locks, sleeping threads"},
 	{"clone", unix.SYS_CLONE, oneOf(0, threadFlags), "runtime: new threads, nothing else"},
-	{"arch_prctl", unix.SYS_ARCH_PRCTL, oneOf(0, archSetFS), "runtime: thread-local storage of a new thread"},
 	{"exit", unix.SYS_EXIT, nil, "runtime: end of a locked thread (vCPU)"},
 	{"exit_group", unix.SYS_EXIT_GROUP, nil, "runtime: os.Exit, panic"},
 	{"sched_yield", unix.SYS_SCHED_YIELD, nil, "runtime: spinning threads"},
@@ -109,8 +112,6 @@ var Policy = []Rule{
 	{"prctl", unix.SYS_PRCTL, oneOf(0, unix.PR_SET_VMA), "runtime: names heap mappings (decoratemappings)"},
 	{"uname", unix.SYS_UNAME, nil, "package os: kernel version, once"},
 }
-
-const archSetFS = 0x1002 // ARCH_SET_FS, asm/prctl.h
 
 // oneOf allows a call whose argument is one of values.
 func oneOf(arg int, values ...uint64) [][]Cond {

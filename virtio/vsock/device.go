@@ -1,0 +1,158 @@
+// Package vsock is the virtio socket device (virtio 1.3 §5.10) with Unix
+// sockets on the host's side: stream connections between the guest and the
+// processes that hold its sockets. There is no vhost.
+//
+//	host process ── Unix socket ──▶ reader ──▶ receive queue ──▶ guest
+//	host process ◀── Unix socket ── writer ◀── buffer ◀── worker ◀── transmit queue
+//
+// The host connects by writing "CONNECT port\n" to the listener and reads
+// "OK hostport\n" once the guest has accepted. A guest that connects is handed
+// to Options.Connect, which gives the host's end or refuses.
+//
+// Flow control is the standard's credit (§5.10.6.3): a sender knows how much
+// room the other side has. What the guest sends beyond what it was promised
+// ends that connection. Memory is bounded by connections times buffer.
+package vsock
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"sync"
+
+	"thaw/virtio"
+)
+
+// Queue numbers and the size of each, virtio 1.3 §5.10.2.
+const (
+	receiveQueue  = 0
+	transmitQueue = 1
+	eventQueue    = 2
+	queueSize     = 256
+)
+
+// Limits of one device.
+const (
+	// maxConns is how many connections can exist, opening ones included.
+	maxConns = 128
+	// bufferSize is how many bytes of a connection wait here for a slow host
+	// process, at most; it is the credit that the guest gets.
+	bufferSize = 256 << 10
+	// maxPayload is how much is sent to the guest in one packet.
+	maxPayload = 64 << 10
+	// firstHostPort is where ports for connections of the host begin.
+	firstHostPort = 1 << 30
+)
+
+// Options is what the host chooses.
+type Options struct {
+	CID uint64 // of the guest, 3 or more
+	// Listener takes the host's connections; may be nil. The device closes it.
+	Listener *net.UnixListener
+	// Connect returns the host's end for a connection that the guest makes to
+	// port, or an error to refuse. It may block; it is called on a goroutine
+	// of its own. May be nil: every connection is refused.
+	Connect func(port uint32) (*os.File, error)
+}
+
+// Device is a socket device. It implements virtio.Device.
+type Device struct {
+	options Options
+	config  []byte
+	metrics Metrics
+
+	mu       sync.Mutex
+	active   *session // protected by mu; nil when inactive
+	accepted bool     // the accept loop runs
+	// resetEvent is set by a restore: the guest is told that its connections
+	// are gone (§5.10.6.7).
+	resetEvent bool
+}
+
+// New returns an inactive device.
+func New(options Options) (*Device, error) {
+	if err := checkCID(options.CID); err != nil {
+		return nil, fmt.Errorf("vsock: make device: %w", err)
+	}
+	return &Device{options: options, config: encodeConfig(options.CID)}, nil
+}
+
+// ID implements virtio.Device.
+func (d *Device) ID() virtio.DeviceID { return virtio.VsockID }
+
+// Features implements virtio.Device: streams, which need no bit.
+func (d *Device) Features() uint64 { return 0 }
+
+// QueueSizes implements virtio.Device.
+func (d *Device) QueueSizes() []uint16 { return []uint16{queueSize, queueSize, queueSize} }
+
+// Config implements virtio.Device.
+func (d *Device) Config() []byte { return d.config }
+
+// WriteConfig implements virtio.Device: everything is read-only.
+func (d *Device) WriteConfig(uint32, []byte) {}
+
+// Metrics returns the device's counters.
+func (d *Device) Metrics() *Metrics { return &d.metrics }
+
+// Activate implements virtio.Device.
+func (d *Device) Activate(a virtio.Activation) error {
+	for i, q := range a.Queues {
+		if q.Queue == nil {
+			return fmt.Errorf("vsock: activate: queue %d is not enabled", i)
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.active = newSession(d, a)
+	if d.resetEvent {
+		d.resetEvent = !d.active.sendResetEvent(a)
+	}
+	if d.options.Listener != nil && !d.accepted {
+		d.accepted = true
+		go d.accept()
+	}
+	return nil
+}
+
+// Pause implements virtio.Device.
+func (d *Device) Pause() {
+	if s := d.session(); s != nil {
+		s.worker.Pause()
+		s.toGuest.pause()
+	}
+}
+
+// Resume implements virtio.Device.
+func (d *Device) Resume() {
+	if s := d.session(); s != nil {
+		s.toGuest.resume()
+		s.worker.Resume()
+	}
+}
+
+// Reset implements virtio.Device. Every connection ends.
+func (d *Device) Reset() {
+	d.mu.Lock()
+	s := d.active
+	d.active = nil
+	d.mu.Unlock()
+	if s != nil {
+		s.close()
+	}
+}
+
+// Close resets the device and closes the listener.
+func (d *Device) Close() error {
+	d.Reset()
+	if d.options.Listener == nil {
+		return nil
+	}
+	return d.options.Listener.Close()
+}
+
+func (d *Device) session() *session {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.active
+}

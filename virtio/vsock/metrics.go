@@ -1,0 +1,13 @@
+package vsock
+
+import "sync/atomic"
+
+// Metrics counts what a device did.
+type Metrics struct {
+	Opened    atomic.Uint64 // connections, of either side
+	Refused   atomic.Uint64 // connections that did not come about
+	Reset     atomic.Uint64 // connections ended by a reset from here
+	FromGuest atomic.Uint64 // payload bytes
+	ToGuest   atomic.Uint64
+	Invalid   atomic.Uint64 // packets that were ignored
+}

@@ -1,0 +1,142 @@
+package vsock
+
+import (
+	"sync"
+
+	"thaw/internal/eventfd"
+	"thaw/virtio"
+	"thaw/virtio/queue"
+)
+
+// toGuest puts packets into the receive queue. It is shared by all
+// connections; each call fills one chain, and waits for one when the driver
+// has none at hand.
+type toGuest struct {
+	interrupt virtio.Interrupt
+	kick      *eventfd.FD
+	watched   chan struct{} // closed when the watcher has ended
+
+	mu     sync.Mutex
+	more   *sync.Cond // of mu: there may be buffers, or the state changed
+	queue  *queue.Queue
+	chain  queue.Chain
+	paused bool
+	closed bool
+}
+
+func newToGuest(q virtio.Queue, i virtio.Interrupt) *toGuest {
+	g := &toGuest{interrupt: i, kick: q.Kick, queue: q.Queue, watched: make(chan struct{})}
+	g.more = sync.NewCond(&g.mu)
+	go g.watch()
+	return g
+}
+
+// watch wakes senders when the driver has added buffers.
+func (g *toGuest) watch() {
+	defer close(g.watched)
+	for g.kick.Wait() == nil {
+		g.mu.Lock()
+		closed := g.closed
+		g.more.Broadcast()
+		g.mu.Unlock()
+		if closed {
+			return
+		}
+	}
+}
+
+// send delivers a packet, or several with the same header where the driver's
+// buffers are smaller than the payload; their length is set here. It returns
+// false when the queue is closed.
+func (g *toGuest) send(h header, payload []byte) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for {
+		if !g.pop() {
+			return false
+		}
+		w := g.chain.Writer()
+		if w.Len() < headerSize {
+			g.fail(errShortBuffer)
+			return false
+		}
+		n := min(len(payload), int(w.Len())-headerSize)
+		h.length = uint32(n)
+		var b [headerSize]byte
+		h.encode(&b)
+		w.Write(b[:])
+		w.Write(payload[:n])
+		g.queue.Push(&g.chain, uint32(headerSize+n))
+		payload = payload[n:]
+		if len(payload) == 0 {
+			g.publish()
+			return true
+		}
+		if n == 0 {
+			g.fail(errShortBuffer) // room for a header alone would never end
+			return false
+		}
+	}
+}
+
+// pop takes the next chain and waits for one where there is none; false when
+// the queue is closed. Preconditions: mu is held.
+func (g *toGuest) pop() bool {
+	for !g.closed {
+		if !g.paused {
+			ok, err := g.queue.Pop(&g.chain)
+			if err != nil {
+				g.fail(err)
+				return false
+			}
+			if ok {
+				return true
+			}
+			g.publish() // what was sent so far, or the driver has nothing to free
+			if g.queue.EnableNotify() {
+				continue
+			}
+		}
+		g.more.Wait()
+	}
+	return false
+}
+
+// publish shows the driver what was sent. Preconditions: mu is held.
+func (g *toGuest) publish() {
+	if g.queue.Publish() {
+		g.interrupt.Used()
+	}
+}
+
+// fail gives up the queue. Preconditions: mu is held.
+func (g *toGuest) fail(err error) {
+	g.closed = true
+	g.more.Broadcast()
+	// NeedsReset takes the transport's lock, and the transport may be waiting
+	// for us to close.
+	go g.interrupt.NeedsReset(err)
+}
+
+func (g *toGuest) pause() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.paused = true
+}
+
+func (g *toGuest) resume() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.paused = false
+	g.more.Broadcast()
+}
+
+// close makes all senders return; guest memory is not touched any more.
+func (g *toGuest) close() {
+	g.mu.Lock()
+	g.closed = true
+	g.more.Broadcast()
+	g.mu.Unlock()
+	g.kick.Signal()
+	<-g.watched
+}

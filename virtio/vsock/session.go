@@ -1,0 +1,261 @@
+package vsock
+
+import (
+	"encoding/binary"
+	"errors"
+	"sync"
+
+	"thaw/virtio"
+	"thaw/virtio/queue"
+)
+
+var (
+	errShortBuffer = errors.New("vsock: driver's buffer is shorter than a packet header")
+	errShortPacket = errors.New("vsock: driver's packet is shorter than its header says")
+)
+
+// maxReplies is how many answers to the guest's packets can wait for room in
+// the receive queue. Beyond that the transmit queue waits too: a guest that
+// sends without reading slows itself down.
+const maxReplies = 256
+
+// session is the device while it is active. It serves the transmit queue.
+type session struct {
+	device  *Device
+	worker  *virtio.Worker
+	toGuest *toGuest
+	tx      *queue.Queue
+	irq     virtio.Interrupt
+	chain   queue.Chain
+	bufs    [][]byte
+	replies chan header
+	quit    chan struct{} // closed by close
+	tasks   sync.WaitGroup
+
+	mu       sync.Mutex
+	conns    map[pair]*conn // protected by mu, as is the rest
+	nextPort uint32
+	closed   bool
+}
+
+func newSession(d *Device, a virtio.Activation) *session {
+	s := &session{
+		device: d, irq: a.Interrupt, tx: a.Queues[transmitQueue].Queue,
+		toGuest: newToGuest(a.Queues[receiveQueue], a.Interrupt),
+		replies: make(chan header, maxReplies), quit: make(chan struct{}),
+		conns: map[pair]*conn{}, nextPort: firstHostPort,
+	}
+	s.tasks.Go(s.sendReplies)
+	s.worker = virtio.StartWorker(a.Queues[transmitQueue].Kick, s, a.Interrupt.NeedsReset)
+	return s
+}
+
+// sendResetEvent tells the guest that all connections are gone; false when
+// the driver has no buffer for it yet.
+func (s *session) sendResetEvent(a virtio.Activation) bool {
+	q := a.Queues[eventQueue]
+	var c queue.Chain
+	if ok, err := q.Pop(&c); !ok || err != nil {
+		return false
+	}
+	w := c.Writer()
+	var event [4]byte
+	binary.LittleEndian.PutUint32(event[:], 0) // VIRTIO_VSOCK_EVENT_TRANSPORT_RESET
+	n, _ := w.Write(event[:])
+	q.Push(&c, uint32(n))
+	if q.Publish() {
+		s.irq.Used()
+	}
+	return true
+}
+
+// close ends every connection and returns when nothing touches guest memory.
+func (s *session) close() {
+	close(s.quit)
+	s.toGuest.close()
+	s.worker.Stop()
+	s.mu.Lock()
+	s.closed = true
+	conns := s.conns
+	s.conns = map[pair]*conn{}
+	s.mu.Unlock()
+	for _, c := range conns {
+		c.abort()
+	}
+	s.tasks.Wait()
+}
+
+// reply queues a packet without payload for the guest. It is called by the
+// worker only.
+func (s *session) reply(h header) {
+	select {
+	case s.replies <- h:
+	case <-s.quit:
+	}
+}
+
+func (s *session) sendReplies() {
+	for {
+		select {
+		case h := <-s.replies:
+			s.toGuest.send(h, nil)
+		case <-s.quit:
+			return
+		}
+	}
+}
+
+// to returns the header of a packet to the guest.
+func (s *session) to(p pair, op uint16) header {
+	return header{
+		srcCID: hostCID, dstCID: s.device.options.CID, srcPort: p.host, dstPort: p.guest,
+		kind: typeStream, op: op, bufAlloc: bufferSize,
+	}
+}
+
+// Waiting implements virtio.Handler.
+func (s *session) Waiting() bool { return s.tx.Available() }
+
+// Enable implements virtio.Handler.
+func (s *session) Enable() bool { return s.tx.EnableNotify() }
+
+// Disable implements virtio.Handler.
+func (s *session) Disable() { s.tx.DisableNotify() }
+
+// Serve implements virtio.Handler: it takes the guest's packets.
+func (s *session) Serve() (worked bool, err error) {
+	for {
+		ok, err := s.tx.Pop(&s.chain)
+		if err != nil {
+			return worked, err
+		}
+		if !ok {
+			break
+		}
+		worked = true
+		if err := s.packet(); err != nil {
+			return worked, err
+		}
+		s.tx.Push(&s.chain, 0)
+	}
+	if s.tx.Publish() {
+		s.irq.Used()
+	}
+	return worked, nil
+}
+
+// packet handles the packet in s.chain. An error breaks the queue; what is
+// wrong about one connection only resets that.
+func (s *session) packet() error {
+	r := s.chain.Reader()
+	var raw [headerSize]byte
+	if n, _ := r.Read(raw[:]); n < headerSize {
+		return errShortBuffer
+	}
+	h := parseHeader(&raw)
+	if h.length > r.Len() {
+		return errShortPacket
+	}
+	if h.srcCID != s.device.options.CID || h.dstCID != hostCID {
+		s.device.metrics.Invalid.Add(1) // not for us: no answer (§5.10.6.6)
+		return nil
+	}
+	p := pair{host: h.dstPort, guest: h.srcPort}
+	if h.kind != typeStream {
+		s.device.metrics.Invalid.Add(1)
+		if h.op != opReset {
+			s.reply(s.to(p, opReset))
+		}
+		return nil
+	}
+	s.mu.Lock()
+	c := s.conns[p]
+	s.mu.Unlock()
+	switch {
+	case c != nil:
+		payload := r.Split(h.length)
+		s.bufs = payload.Slices(s.bufs[:0], h.length)
+		c.fromGuest(h, s.bufs)
+	case h.op == opRequest:
+		s.guestConnects(p, h)
+	case h.op != opReset:
+		s.reply(s.to(p, opReset))
+	}
+	return nil
+}
+
+// guestConnects answers a request of the guest's.
+func (s *session) guestConnects(p pair, h header) {
+	c := newConn(s, p)
+	connect := s.device.options.Connect
+	if connect == nil || !s.add(c) {
+		s.device.metrics.Refused.Add(1)
+		s.reply(s.to(p, opReset))
+		return
+	}
+	c.setCredit(h)
+	s.tasks.Go(func() {
+		file, err := connect(p.host)
+		if err != nil {
+			s.device.metrics.Refused.Add(1)
+			c.reset()
+			return
+		}
+		socket, err := unixConn(file)
+		if err != nil {
+			s.device.metrics.Refused.Add(1)
+			c.reset()
+			return
+		}
+		if c.open(socket) && s.toGuest.send(c.header(opResponse), nil) {
+			c.pump()
+		}
+	})
+}
+
+// hostConnects asks the guest for a connection to port and returns it when
+// the guest has accepted, or nil.
+func (s *session) hostConnects(port uint32) *conn {
+	s.mu.Lock()
+	var p pair
+	for {
+		p = pair{host: s.nextPort, guest: port}
+		if s.nextPort++; s.nextPort < firstHostPort {
+			s.nextPort = firstHostPort // wrapped
+		}
+		if s.conns[p] == nil {
+			break
+		}
+	}
+	s.mu.Unlock()
+	c := newConn(s, p)
+	if !s.add(c) {
+		return nil
+	}
+	if !s.toGuest.send(s.to(p, opRequest), nil) || !c.waitAccepted() {
+		c.drop()
+		return nil
+	}
+	return c
+}
+
+// add makes c known; false when there are too many, the pair is taken, or the
+// session has ended.
+func (s *session) add(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || len(s.conns) >= maxConns || s.conns[c.pair] != nil {
+		return false
+	}
+	s.conns[c.pair] = c
+	s.device.metrics.Opened.Add(1)
+	return true
+}
+
+func (s *session) remove(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conns[c.pair] == c {
+		delete(s.conns, c.pair)
+	}
+}
