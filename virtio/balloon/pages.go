@@ -46,8 +46,8 @@ func (r *ring) pages(dst []byte) ([]byte, error) {
 		return nil, fmt.Errorf("balloon: request of %d bytes, not of up to %d page numbers: %w", n, maxPages, queue.ErrGuest)
 	}
 	c := r.chain.Reader()
-	n32, _ := c.Read(dst[:n]) // short only at the end: the length is known
-	return dst[:n32], nil
+	k, _ := c.Read(dst[:n]) // an error means empty
+	return dst[:k], nil
 }
 
 // inflater serves the inflate queue: pages that the guest gives up until it
