@@ -14,6 +14,24 @@ import (
 	"thaw/lab/labproto"
 )
 
+// listen makes the sockets that the options ask for. Who connects before the lab
+// is up waits for it.
+func (l *Lab) listen() error {
+	if l.opts.control {
+		control, err := listenUnix(filepath.Join(l.opts.StateDir, controlFile))
+		if err != nil {
+			return err
+		}
+		l.serveUnix(control, l.dialUp)
+	}
+	for host, lab := range l.opts.Forward {
+		if err := l.ForwardUnix(host, lab); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // ForwardUnix makes a Unix socket at hostPath whose connections go to the one at
 // labPath in the lab, until Close. A connection to a socket that is missing in
 // the lab is closed at once. A stale socket file is replaced.

@@ -77,6 +77,9 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 
 func (l *Lab) start(ctx context.Context) error {
 	l.set(func(s *Status) { s.State = StateStarting }, nil)
+	if err := l.listen(); err != nil {
+		return err
+	}
 	if err := placeInit(ctx, l.opts.Init, l.opts.StateDir); err != nil {
 		return err
 	}
@@ -91,12 +94,6 @@ func (l *Lab) start(ctx context.Context) error {
 	}
 	if err != nil {
 		return err
-	}
-	for host, lab := range l.opts.Forward {
-		if err := l.ForwardUnix(host, lab); err != nil {
-			m.close()
-			return err
-		}
 	}
 	l.wg.Go(func() { l.supervise(m) })
 	return nil
@@ -113,6 +110,9 @@ func (l *Lab) bootOnce(ctx context.Context) (*machine, error) {
 	l.set(func(s *Status) {
 		s.State, s.QEMUPID, s.BootSeconds = StateUp, m.qemu.pid(), took.Seconds()
 		s.Tools, s.Inside = l.tools.Manifest, &m.info
+		if l.opts.Service != nil {
+			s.Service = serviceRunning
+		}
 	}, m)
 	l.opts.Log.Info("lab is up", "seconds", took.Seconds(), "kernel", m.info.Kernel, "qemu", l.tools.Manifest.QEMU)
 	for _, missing := range m.info.Missing {

@@ -16,18 +16,20 @@ var ErrRunning = errors.New("lab: a lab runs in this state folder already")
 const lockFile = "lock"
 
 // lockState takes the state folder for this process until the file is closed,
-// at the latest when the process ends, however it ends.
+// at the latest when the process ends, however it ends. It is a lock of the open
+// file and not of flock's kind, since one of those can only be probed by taking
+// it, and a probe would be in a starting supervisor's way.
 func lockState(stateDir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(stateDir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lab: open lock: %w", err)
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
 	if err == nil {
 		return f, nil
 	}
 	f.Close()
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 		return nil, fmt.Errorf("%w: %s", ErrRunning, stateDir)
 	}
 	return nil, fmt.Errorf("lab: lock state folder: %w", err)
@@ -35,15 +37,18 @@ func lockState(stateDir string) (*os.File, error) {
 
 // lockHeld says whether a supervisor lives.
 func lockHeld(stateDir string) (bool, error) {
-	if _, err := os.Stat(filepath.Join(stateDir, lockFile)); errors.Is(err, fs.ErrNotExist) {
+	f, err := os.Open(filepath.Join(stateDir, lockFile))
+	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	f, err := lockState(stateDir)
-	if errors.Is(err, ErrRunning) {
-		return true, nil
-	}
 	if err != nil {
-		return false, err
+		return false, fmt.Errorf("lab: open lock: %w", err)
 	}
-	return false, f.Close()
+	defer f.Close()
+	// F_OFD_GETLK answers with what stands against this lock, or F_UNLCK.
+	probe := unix.Flock_t{Type: unix.F_RDLCK}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &probe); err != nil {
+		return false, fmt.Errorf("lab: probe lock: %w", err)
+	}
+	return probe.Type != unix.F_UNLCK, nil
 }

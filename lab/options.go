@@ -35,6 +35,9 @@ type Options struct {
 	Forward map[string]string `json:"forward,omitempty"`
 	// Log gets the lab's events; nil discards them.
 	Log *slog.Logger `json:"-"`
+
+	// control makes a socket that gives out streams of the lab.
+	control bool
 }
 
 const (
@@ -120,10 +123,6 @@ func runtimeDir() string {
 
 // DefaultStateDir is the state folder of the user's one detached lab.
 func DefaultStateDir() string { return filepath.Join(runtimeDir(), "lab") }
-
-// SocketPath is where the API of the daemon in the detached lab appears on the
-// host.
-func SocketPath() string { return filepath.Join(runtimeDir(), "lab.sock") }
 
 // makeStateDir makes the state folder, a new one when path is empty. remove is
 // what to call at the end of the lab.

@@ -6,7 +6,20 @@ import (
 	"path/filepath"
 )
 
-const serviceLog = "service.log"
+const (
+	serviceLog = "service.log"
+	// serviceRunning is Status.Service while there is nothing to tell.
+	serviceRunning = "running"
+)
+
+// serviceTail returns the end of the service's log for an error.
+func serviceTail(stateDir string) string {
+	b, err := os.ReadFile(filepath.Join(stateDir, serviceLog))
+	if err != nil || len(b) == 0 {
+		return ""
+	}
+	return "\n" + lastLines(string(b), errorLines)
+}
 
 // startService runs the options' service in m until it or the lab ends. A
 // service that ends by itself is told in the status, not started again: hiding a
@@ -24,7 +37,6 @@ func (l *Lab) startService(m *machine) {
 		}
 		defer log.Close()
 		cmd.Stdout, cmd.Stderr = log, log
-		l.setService(m, "running")
 		exit, err := NewClient(m.dial).Run(l.ctx, cmd)
 		switch {
 		case l.ctx.Err() != nil:
