@@ -2,11 +2,11 @@
 // 1.3 §4.2): it keeps the register page and the status machine and calls the
 // device, which never sees a register.
 //
-//	             status writes by the driver
-//	 reset ──ACKNOWLEDGE, DRIVER──▶ negotiating ──FEATURES_OK──▶ queue set-up
-//	   ▲                                                            │ DRIVER_OK
-//	   │ write of 0                                                 ▼
-//	   └──────────────── needs reset ◀──device gave up────────── running
+//	            status writes by the driver
+//	reset ──ACKNOWLEDGE, DRIVER──▶ negotiating ──FEATURES_OK──▶ queue set-up
+//	  ▲                                                            │ DRIVER_OK
+//	  │ write of 0                                                 ▼
+//	  └──────────────── needs reset ◀──device gave up────────── running
 //
 // # Interrupts without an exit
 //
