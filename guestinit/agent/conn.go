@@ -148,7 +148,9 @@ func (c *conn) send(t agentproto.FrameType, v any) error {
 	return err
 }
 
-func (c *conn) sendError(err error) error { return c.send(agentproto.FrameError, agentproto.FromErr(err)) }
+func (c *conn) sendError(err error) error {
+	return c.send(agentproto.FrameError, agentproto.FromErr(err))
+}
 
 // sendCredit grants n more bytes of standard input.
 func (c *conn) sendCredit(n int) error {

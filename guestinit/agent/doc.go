@@ -7,11 +7,11 @@
 // however stuck a program is. Memory is bounded for each exec: one 64 KiB
 // buffer a stream, StdinWindow, and the tails of the output caps.
 //
-//	          exec                 program runs          main process ended
-//	 idle ──────────▶ starting ───────────────▶ running ───────────────────▶ draining
-//	  ▲                  │ error                   │ stdin, signal, cancel      │
-//	  │                  ▼                         ▼ (timeout, cpu time)        │
-//	  └──────────────────┴── exit status ◀─────────────── output sent ──────────┘
+//	         exec                 program runs          main process ended
+//	idle ──────────▶ starting ───────────────▶ running ───────────────────▶ draining
+//	 ▲                  │ error                   │ stdin, signal, cancel      │
+//	 │                  ▼                         ▼ (timeout, cpu time)        │
+//	 └──────────────────┴── exit status ◀─────────────── output sent ──────────┘
 //
 // A connection that ends, or breaks the protocol, takes its exec with it. A
 // panic closes the connection that caused it, never the agent: this is PID 1.

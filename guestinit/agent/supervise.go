@@ -11,10 +11,10 @@ import (
 
 // await waits for the main process to end and enforces what has a clock:
 //
-//	          timeout, cancel, cpu time            grace over
-//	 running ───────────────────────────▶ asked ───────────────▶ killed
-//	    │       SIGTERM or SIGXCPU          │     cgroup.kill       │
-//	    └───────────────── process ends ────┴───────────────────────┘
+//	         timeout, cancel, cpu time            grace over
+//	running ───────────────────────────▶ asked ───────────────▶ killed
+//	   │       SIGTERM or SIGXCPU          │     cgroup.kill       │
+//	   └───────────────── process ends ────┴───────────────────────┘
 //
 // An abandoned exec goes to killed at once. It returns the cause that the
 // agent itself brought about, or "".

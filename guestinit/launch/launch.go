@@ -40,6 +40,7 @@ package launch
 import (
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"syscall"
 
@@ -48,7 +49,8 @@ import (
 	"thaw/guestinit/reaper"
 )
 
-// Rlimit is one resource limit of a job.
+// Rlimit is one resource limit of a job. Limits only ever take: a value above
+// the launcher's own hard limit means that one.
 type Rlimit struct {
 	Resource int // unix.RLIMIT_…
 	Soft     uint64
@@ -72,7 +74,11 @@ type Spec struct {
 type Launcher struct {
 	requests chan request
 	done     chan struct{}
+	hard     [nRlimits]uint64 // own hard limits, by resource
 }
+
+// nRlimits is RLIM_NLIMITS.
+const nRlimits = 16
 
 type request struct {
 	spec   Spec
@@ -91,6 +97,18 @@ var ErrClosed = errors.New("launch: launcher is closed")
 // restriction cannot be had: no job is ever started with less.
 func New(r *reaper.Reaper) (*Launcher, error) {
 	l := &Launcher{requests: make(chan request), done: make(chan struct{})}
+	for resource := range l.hard {
+		var lim unix.Rlimit
+		if err := unix.Getrlimit(resource, &lim); err != nil {
+			return nil, fmt.Errorf("launch: get rlimit %d: %w", resource, err)
+		}
+		l.hard[resource] = lim.Max
+	}
+	// Whatever this process was itself started with is not for jobs. Go opens
+	// everything else with close-on-exec.
+	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("launch: mark descriptors: %w", err)
+	}
 	ready := make(chan error)
 	go l.run(r, ready)
 	if err := <-ready; err != nil {
@@ -112,7 +130,7 @@ func (l *Launcher) run(r *reaper.Reaper, ready chan<- error) {
 	for {
 		select {
 		case req := <-l.requests:
-			p, err := r.Start(func() (int, *reaper.Status, error) { return start(req.spec) })
+			p, err := r.Start(func() (int, *reaper.Status, error) { return l.start(req.spec) })
 			req.answer <- answer{p, err}
 		case <-l.done:
 			return
@@ -140,7 +158,7 @@ func (l *Launcher) Start(spec Spec) (*reaper.Proc, error) {
 func (l *Launcher) Close() { close(l.done) }
 
 // start forks, limits and releases one job, on the launcher's thread.
-func start(spec Spec) (int, *reaper.Status, error) {
+func (l *Launcher) start(spec Spec) (int, *reaper.Status, error) {
 	pid, err := syscall.ForkExec(spec.Path, spec.Argv, &syscall.ProcAttr{
 		Dir:   spec.Dir,
 		Env:   spec.Env,
@@ -156,7 +174,7 @@ func start(spec Spec) (int, *reaper.Status, error) {
 	if err != nil {
 		return 0, nil, fmt.Errorf("launch: start %q: %w", spec.Path, err)
 	}
-	ended, err := release(pid, spec.Rlimits)
+	ended, err := l.release(pid, spec.Rlimits)
 	if err != nil {
 		// It still stands behind its execve, or is dying. It never ran.
 		_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -167,7 +185,7 @@ func start(spec Spec) (int, *reaper.Status, error) {
 
 // release waits for the stop behind execve, sets the limits and detaches. It
 // returns the status if the child was killed before.
-func release(pid int, limits []Rlimit) (*reaper.Status, error) {
+func (l *Launcher) release(pid int, limits []Rlimit) (*reaper.Status, error) {
 	for {
 		var s reaper.Status
 		_, err := syscall.Wait4(pid, &s.Wait, syscall.WALL, &s.Rusage)
@@ -187,10 +205,11 @@ func release(pid int, limits []Rlimit) (*reaper.Status, error) {
 			return nil, fmt.Errorf("go on to stop: %w", err)
 		}
 	}
-	for _, l := range limits {
-		lim := unix.Rlimit{Cur: l.Soft, Max: l.Hard}
-		if err := unix.Prlimit(pid, l.Resource, &lim, nil); err != nil {
-			return nil, fmt.Errorf("set rlimit %d: %w", l.Resource, err)
+	for _, r := range limits {
+		hard := l.hard[r.Resource]
+		lim := unix.Rlimit{Cur: min(r.Soft, hard), Max: min(r.Hard, hard)}
+		if err := unix.Prlimit(pid, r.Resource, &lim, nil); err != nil {
+			return nil, fmt.Errorf("set rlimit %d: %w", r.Resource, err)
 		}
 	}
 	// ESRCH: killed since; the reaper will collect it.
