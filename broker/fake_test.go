@@ -47,6 +47,13 @@ func (l *fakeLauncher) Launch(ctx context.Context, spec LaunchSpec) (Machine, er
 	return m, nil
 }
 
+func (l *fakeLauncher) Check(image string) error {
+	if image == "node" {
+		return api.Errorf(api.CodeAssetMissing, "image node is missing")
+	}
+	return nil
+}
+
 func (l *fakeLauncher) Assets(images []string) (api.Asset, map[string]api.Asset) {
 	m := map[string]api.Asset{}
 	for _, i := range images {

@@ -8,6 +8,7 @@ import (
 // alwaysEnforced is what every host enforces on every job.
 var alwaysEnforced = []string{
 	"a microVM of its own for each job, destroyed at its end",
+	"a user id, user, mount, pid, network, ipc and uts namespaces of its own for each thaw-vmm, in an empty root, without capabilities, behind a seccomp list",
 	"no network",
 	"wall clock, memory, CPU, process, disk and output limits (guest)",
 	"admission against memory, disk, CPU and machine reserves",

@@ -37,6 +37,9 @@ func (b *Broker) Submit(tenant string, r api.JobRequest) (api.Job, error) {
 	if bad != nil {
 		return api.Job{}, bad
 	}
+	if err := b.cfg.Launcher.Check(p.runtime.image); err != nil {
+		return api.Job{}, refuse(err)
+	}
 	if bad := b.pinInputs(tenant, &p); bad != nil {
 		return api.Job{}, bad
 	}

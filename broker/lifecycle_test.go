@@ -34,7 +34,7 @@ func TestJobRuns(t *testing.T) {
 		content: map[string]string{"a.txt": "hi"},
 	}
 	b := newBroker(t, l)
-	j := submit(t, b, func(r *api.JobRequest) { r.Args = []string{"-x"}; r.Env = map[string]string{"HOME": "/w", "K": "v"} })
+	j := submit(t, b, func(r *api.JobRequest) { r.Args = []string{"-x"}; r.Env = map[string]string{"TMPDIR": "/w", "K": "v"} })
 	v := finished(t, j)
 	if states(v) != happyPath {
 		t.Errorf("states %s", states(v))
@@ -51,7 +51,7 @@ func TestJobRuns(t *testing.T) {
 		t.Errorf("machine %+v", m)
 	}
 	env := strings.Join(m.exec.Env, " ")
-	if !strings.Contains(env, "HOME=/w") || strings.Contains(env, "HOME=/tmp") || !strings.Contains(env, "K=v") {
+	if !strings.Contains(env, "TMPDIR=/w") || strings.Contains(env, "TMPDIR=/tmp") || !strings.Contains(env, "K=v") {
 		t.Errorf("environment %s", env)
 	}
 	_, f, err := b.Artifact(me, j.id, "a.txt")
@@ -271,6 +271,15 @@ func TestOldJobsAreRetired(t *testing.T) {
 	}
 	if n := len(b.Jobs(me)); n > 3 {
 		t.Errorf("%d jobs kept", n)
+	}
+}
+
+func TestMissingImageIsRefused(t *testing.T) {
+	b := newBroker(t, &fakeLauncher{})
+	r := request(t, b, "main.js")
+	r.Runtime = "node"
+	if _, err := b.Submit(me, r); code(t, err) != api.CodeAssetMissing {
+		t.Errorf("got %v", err)
 	}
 }
 

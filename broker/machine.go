@@ -24,6 +24,9 @@ type Launcher interface {
 	// Launch starts a machine and returns once its agent is ready. Until then the
 	// error of a failed start is an *api.Error; nothing is left behind.
 	Launch(ctx context.Context, spec LaunchSpec) (Machine, error)
+	// Check says whether there is what a machine with an image boots from: the
+	// *api.Error tells what is missing or unusable.
+	Check(image string) error
 	// Assets says what there is to boot from: the kernel, and the image of each name.
 	Assets(images []string) (kernel api.Asset, byName map[string]api.Asset)
 }

@@ -32,12 +32,11 @@ var (
 	node   = interpreter{[]string{".js", ".mjs", ".cjs"}, []string{"/usr/bin/node"}}
 )
 
-// baseEnv is the whole environment of a job, apart from what the request adds.
-// HOME is on the writable disk and outside the outputs; glibc asks for huge pages,
-// which makes memory-hungry jobs much faster on pvm hosts.
+// baseEnv is what every job finds in its environment beside what its image brings
+// (PATH, HOME, LANG and the runtimes' own) and the request adds. glibc asks for
+// huge pages, which makes memory-hungry jobs much faster on pvm hosts.
 var baseEnv = []string{
-	"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/tmp", "TMPDIR=/tmp", "LANG=C.UTF-8", "USER=job", "LOGNAME=job",
-	"THAW_OUT=" + outDir, "MPLBACKEND=Agg", "MPLCONFIGDIR=/tmp/matplotlib", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
+	"THAW_OUT=" + outDir, "TMPDIR=/tmp", "USER=job", "LOGNAME=job", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
 }
 
 var baseDefaults = api.Limits{

@@ -32,9 +32,8 @@ func checkArch() Check {
 func checkPrivilege() Check {
 	return Check{
 		Name: "root", OK: os.Geteuid() == 0, Required: true,
-		Detail:   fmt.Sprintf("effective uid %d", os.Geteuid()),
-		Remedy:   "run thawd as root: it makes a user id, namespaces and a cgroup for each machine",
-		Enforces: "a user id of its own for each machine",
+		Detail: fmt.Sprintf("effective uid %d", os.Geteuid()),
+		Remedy: "run thawd as root: it makes a user id, namespaces and a cgroup for each machine",
 	}
 }
 
@@ -65,8 +64,7 @@ func checkCgroup(g Cgroup) Check {
 func checkUserNS(root fs.FS) Check {
 	c := Check{
 		Name: "user-namespaces", Required: true,
-		Remedy:   "use a kernel with CONFIG_USER_NS and set sysctl user.max_user_namespaces above 0",
-		Enforces: "a user namespace for each machine",
+		Remedy: "use a kernel with CONFIG_USER_NS and set sysctl user.max_user_namespaces above 0",
 	}
 	if _, err := fs.Stat(root, "proc/self/ns/user"); err != nil {
 		c.Detail = "the kernel has no user namespaces"

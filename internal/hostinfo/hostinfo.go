@@ -35,7 +35,9 @@ type Check struct {
 	Detail   string // what was found
 	Remedy   string // what to do when not OK
 	Required bool   // without it the daemon refuses to start, unless told --dev
-	Enforces string // what a missing one leaves unenforced in development mode
+	// Enforces is what a missing one leaves unenforced in development mode. A
+	// required check without it must hold in development mode too.
+	Enforces string
 }
 
 // Cgroup says where cgroup v2 is and what it can control.

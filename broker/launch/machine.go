@@ -1,0 +1,216 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"thaw/api"
+	"thaw/broker"
+	"thaw/broker/journal"
+	"thaw/guestinit/agentclient"
+	"thaw/guestinit/agentproto"
+	"thaw/internal/unixfd"
+	"thaw/vmm/vmmproc"
+)
+
+// machine implements broker.Machine.
+type machine struct {
+	launcher *Launcher
+	spec     broker.LaunchSpec
+	proc     *vmmproc.Process
+	client   *agentclient.Client
+	socket   *vsockSocket
+	phases   []api.Phase
+	env      []string // that the image brings
+
+	undo []undoStep // what to give back, in the order it was taken
+
+	ended chan struct{} // closed when exit is set
+	exit  broker.MachineExit
+
+	ready     chan struct{} // closed when the agent has said so
+	readyOnce sync.Once
+	readyInfo agentproto.Info // set before ready is closed
+
+	closeOnce sync.Once
+	closeErr  error
+}
+
+type undoStep struct {
+	what string
+	do   func() error
+}
+
+func (m *machine) onClose(what string, do func() error) {
+	m.undo = append(m.undo, undoStep{what, do})
+}
+
+// start makes the machine and waits until it is ready. What it took is given back
+// by Close, also when it fails half-way.
+func (m *machine) start(ctx context.Context) error {
+	spec, handed, err := m.materialise(ctx)
+	defer closeAll(handed)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	if m.proc, err = vmmproc.Start(ctx, spec); err != nil {
+		return startError(ctx, err)
+	}
+	m.onClose("thaw-vmm", m.proc.Close)
+	go m.watch()
+	record, err := journal.Describe(m.proc.PID())
+	if err != nil {
+		return m.whyDead(ctx, err)
+	}
+	if spec.Cgroup != nil {
+		record.Cgroup = m.cgroupPath()
+	}
+	if err := m.launcher.cfg.Journal.Write(m.spec.ID, record); err != nil {
+		return err
+	}
+	if err := m.awaitReady(ctx); err != nil {
+		return err
+	}
+	m.client = agentclient.New(func(ctx context.Context) (net.Conn, error) { return m.socket.dial(ctx, agentproto.Port) })
+	m.onClose("agent connections", m.client.Close)
+	m.notePhases(time.Since(begin))
+	return nil
+}
+
+// notePhases lists where the start's time went: the VMM's phases as it measured
+// them, then those of the guest, whose clock starts with its kernel.
+func (m *machine) notePhases(total time.Duration) {
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	for _, p := range m.proc.Phases() {
+		m.phases = append(m.phases, api.Phase{Name: p.Name, MS: float64(p.Micros) / 1000})
+	}
+	var last time.Duration
+	for _, p := range m.readyInfo.Phases {
+		m.phases = append(m.phases, api.Phase{Name: "guest " + printable(p.Name), MS: ms(p.At - last)})
+		last = p.At
+	}
+	m.phases = append(m.phases, api.Phase{Name: "vmm to ready", MS: ms(total)})
+}
+
+// watch notes the end of the process.
+func (m *machine) watch() {
+	x, err := m.proc.Wait(context.Background())
+	if err != nil {
+		x = vmmproc.Exit{Reason: vmmproc.Crashed, Detail: err.Error()}
+	}
+	m.exit = machineExit(x)
+	close(m.ended)
+}
+
+// awaitReady waits for the agent's message, within bounds.
+func (m *machine) awaitReady(ctx context.Context) error {
+	timer := time.NewTimer(m.launcher.cfg.ReadyTimeout)
+	defer timer.Stop()
+	select {
+	case <-m.ready:
+		return nil
+	case <-m.ended:
+		return exitedEarly(m.exit)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+	}
+	consoleCtx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	console, err := m.proc.Console(consoleCtx)
+	if err != nil {
+		console = []byte("(no console: " + err.Error() + ")")
+	}
+	return api.Errorf(api.CodeGuestNotReady, "the guest was not ready after %s", m.launcher.cfg.ReadyTimeout).
+		WithCause(errors.New("last console lines:\n" + lastLines(console))).
+		WithRemedy("check that kernel and image fit this host (`thaw doctor`)")
+}
+
+// whyDead prefers the news that the process is gone to a failure that follows from it.
+func (m *machine) whyDead(ctx context.Context, err error) error {
+	select {
+	case <-m.ended:
+		return exitedEarly(m.exit)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(time.Second):
+		return err
+	}
+}
+
+// connect hands the VMM a stream for a port that the guest dialled: the ready port,
+// once. Called from goroutines of vmmproc.
+func (m *machine) connect(port uint32) (*os.File, error) {
+	if port != agentproto.ReadyPort {
+		return nil, fmt.Errorf("launch: nothing listens on port %d", port)
+	}
+	err := errors.New("launch: the guest was ready before")
+	var theirs *os.File
+	m.readyOnce.Do(func() {
+		var ours *net.UnixConn
+		if ours, theirs, err = unixfd.PairConn(unixfd.Stream); err != nil {
+			return
+		}
+		go m.readReady(ours)
+	})
+	return theirs, err
+}
+
+// readReady takes one ready frame. A guest that sends anything else is never ready.
+func (m *machine) readReady(c net.Conn) {
+	defer c.Close()
+	if err := c.SetReadDeadline(time.Now().Add(m.launcher.cfg.ReadyTimeout)); err != nil {
+		return
+	}
+	f, err := agentproto.NewReader(c).Next()
+	if err != nil || f.Type != agentproto.FrameReady {
+		m.launcher.cfg.Log.Warn("guest sent no ready frame", "machine", m.spec.ID, "error", err)
+		return
+	}
+	if err := agentproto.Decode(f.Payload, &m.readyInfo); err != nil {
+		m.launcher.cfg.Log.Warn("guest's ready frame is malformed", "machine", m.spec.ID, "error", err)
+		return
+	}
+	close(m.ready)
+}
+
+// Agent implements broker.Machine.
+func (m *machine) Agent() broker.Agent { return agent{m.client, m.env} }
+
+// Ended implements broker.Machine.
+func (m *machine) Ended() <-chan struct{} { return m.ended }
+
+// Exit implements broker.Machine.
+func (m *machine) Exit() broker.MachineExit { return m.exit }
+
+// Phases implements broker.Machine.
+func (m *machine) Phases() []api.Phase { return m.phases }
+
+// Close implements broker.Machine. The steps have bounds of their own; ctx is for
+// the wait as a whole.
+func (m *machine) Close(ctx context.Context) error {
+	m.closeOnce.Do(func() {
+		done := make(chan error, 1)
+		go func() {
+			var errs []error
+			for i := len(m.undo) - 1; i >= 0; i-- {
+				if err := m.undo[i].do(); err != nil {
+					errs = append(errs, fmt.Errorf("launch: give back %s: %w", m.undo[i].what, err))
+				}
+			}
+			done <- errors.Join(errs...)
+		}()
+		select {
+		case m.closeErr = <-done:
+		case <-ctx.Done():
+			m.closeErr = fmt.Errorf("launch: give back machine %s: %w", m.spec.ID, context.Cause(ctx))
+		}
+	})
+	return m.closeErr
+}

@@ -1,0 +1,117 @@
+// Command thawd is Thaw's daemon: it serves the API on a Unix socket and runs
+// each job in a microVM of its own.
+//
+// It starts only on a host that can enforce what it promises; with --dev it also
+// starts where cgroup controllers are missing, and says so at start, in /v1/info
+// and in each job's result.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"thaw/api"
+	"thaw/client"
+)
+
+// options are the command line's.
+type options struct {
+	socket, group, stateDir, kernel, images, bin string
+	dev, json                                    bool
+	readyTimeout                                 time.Duration
+}
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stderr))
+}
+
+// run returns the exit code: 0 after an orderly end, 1 after a failure, 2 for a
+// command line that is not understood.
+func run(args []string, stderr io.Writer) int {
+	var o options
+	started := false
+	cmd := &cobra.Command{
+		Use: "thawd", Short: "Thaw's daemon: runs jobs in microVMs", Version: version(),
+		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			started = true
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+			defer stop()
+			return serve(ctx, o, logger(stderr, o.json))
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.socket, "socket", client.DefaultSocket, "Unix socket to listen on (mode 0660)")
+	f.StringVar(&o.group, "socket-group", "", "group that may connect (name or id); default: root's")
+	f.StringVar(&o.stateDir, "state-dir", "/var/lib/thaw", "inputs, artifacts and running machines")
+	f.StringVar(&o.kernel, "kernel", "tuned", "guest kernel: tuned, stock, or a file")
+	f.StringVar(&o.images, "images", "", "folder of images (python.erofs, …); default: those made by thaw image build")
+	f.StringVar(&o.bin, "bin", executableDir(), "folder of thaw-vmm and thaw-init")
+	f.BoolVar(&o.dev, "dev", false, "development mode: start although the host lacks cgroup controllers")
+	f.BoolVar(&o.json, "json", false, "write logs and errors as JSON")
+	f.DurationVar(&o.readyTimeout, "ready-timeout", 30*time.Second, "how long a guest may take to be ready")
+	cmd.SetArgs(args)
+	cmd.SetErr(stderr)
+	err := cmd.ExecuteContext(context.Background())
+	if err == nil {
+		return 0
+	}
+	printError(stderr, err, o.json)
+	if !started {
+		return 2
+	}
+	return 1
+}
+
+func logger(w io.Writer, asJSON bool) *slog.Logger {
+	if asJSON {
+		return slog.New(slog.NewJSONHandler(w, nil))
+	}
+	return slog.New(slog.NewTextHandler(w, nil))
+}
+
+func printError(w io.Writer, err error, asJSON bool) {
+	var e *api.Error
+	if !errors.As(err, &e) {
+		e = api.Errorf(api.CodeInternal, "%s", err)
+	}
+	if asJSON {
+		_ = json.NewEncoder(w).Encode(e) // nowhere else to say that stderr is gone
+		return
+	}
+	fmt.Fprintln(w, "thawd: "+e.Text())
+}
+
+func executableDir() string {
+	exe, err := os.Executable()
+	if err != nil {
+		return "."
+	}
+	return filepath.Dir(exe)
+}
+
+// version is the module's version, or the commit it was built from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+			return s.Value[:12]
+		}
+	}
+	return info.Main.Version
+}

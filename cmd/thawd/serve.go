@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"thaw/api"
+	"thaw/broker"
+	"thaw/broker/assets"
+	"thaw/broker/httpapi"
+	"thaw/broker/journal"
+	"thaw/broker/launch"
+	"thaw/internal/hostinfo"
+)
+
+// Bounds of an orderly end: jobs get their grace and their machines are
+// destroyed, then streams that still send their results.
+const (
+	jobsEnd    = time.Minute
+	streamsEnd = 5 * time.Second
+)
+
+// serve runs the daemon until ctx ends.
+func serve(ctx context.Context, o options, log *slog.Logger) error {
+	host := hostinfo.Detect()
+	if err := fit(host, o.dev); err != nil {
+		return err
+	}
+	set, err := checkedAssets(o, host)
+	if err != nil {
+		return err
+	}
+	listener, err := listen(o)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	machines, err := openJournal(filepath.Join(o.stateDir, "machines"), log)
+	if err != nil {
+		return err
+	}
+	defer machines.Close()
+	b, err := broker.New(broker.Config{
+		StateDir: o.stateDir, Version: version(), Dev: o.dev, Host: host, Log: log,
+		Launcher: launch.New(launch.Config{
+			VMM: filepath.Join(o.bin, "thaw-vmm"), Assets: set, Journal: machines, Host: host, Dev: o.dev, ReadyTimeout: o.readyTimeout, Log: log,
+		}),
+	})
+	if err != nil {
+		return err
+	}
+	server := httpapi.NewServer(b, log)
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	announce(log, o, b.Info())
+	select {
+	case err := <-failed:
+		return fmt.Errorf("thawd: serve: %w", err)
+	case <-ctx.Done():
+	}
+	return stop(log, b, server)
+}
+
+// stop ends jobs first, so that the streams which follow them end by themselves.
+func stop(log *slog.Logger, b *broker.Broker, server *http.Server) error {
+	log.Info("stopping")
+	jobs, cancel := context.WithTimeout(context.Background(), jobsEnd)
+	defer cancel()
+	err := b.Shutdown(jobs)
+	streams, cancel := context.WithTimeout(context.Background(), streamsEnd)
+	defer cancel()
+	if serr := server.Shutdown(streams); serr != nil {
+		server.Close()
+		log.Warn("some callers were cut off", "error", serr)
+	}
+	return err
+}
+
+// fit refuses a host that lacks something required. Development mode does without
+// what is only a second line of defence; never without a machine.
+func fit(host hostinfo.Info, dev bool) error {
+	var lacks, remedies []string
+	for _, c := range host.Missing() {
+		if dev && c.Enforces != "" {
+			continue
+		}
+		lacks = append(lacks, c.Name+": "+c.Detail)
+		remedies = append(remedies, c.Name+": "+c.Remedy)
+	}
+	if len(lacks) == 0 {
+		return nil
+	}
+	return api.Errorf(api.CodeHostUnfit, "this host lacks what thawd requires").
+		WithCause(errors.New(strings.Join(lacks, "\n"))).WithRemedy("%s", strings.Join(remedies, "\n"))
+}
+
+// checkedAssets finds the guest kernel and makes sure that it runs on this kind of
+// host. Images may be made later: a job that wants a missing one is refused.
+func checkedAssets(o options, host hostinfo.Info) (*assets.Set, error) {
+	set, err := assets.New(assets.Config{Kernel: o.kernel, Images: o.images, Init: filepath.Join(o.bin, "thaw-init")})
+	if err != nil {
+		return nil, err
+	}
+	kernel, err := set.Kernel()
+	if err != nil {
+		return nil, err
+	}
+	defer kernel.Close()
+	if host.Kind != hostinfo.PVM {
+		return set, nil
+	}
+	native, err := assets.RunsOnPVM(kernel)
+	if err != nil {
+		return nil, err
+	}
+	if !native {
+		return nil, api.Errorf(api.CodeHostUnfit, "guest kernel %s cannot run on this host", kernel.Name()).
+			WithCause(errors.New("the host's KVM works by page tables (pvm); it runs only kernels built for it")).
+			WithRemedy("use the tuned kernel (--kernel tuned), or run this one in the lab (`make lab`)")
+	}
+	return set, nil
+}
+
+func listen(o options) (*net.UnixListener, error) {
+	gid := -1
+	if o.group != "" {
+		g, err := user.LookupGroup(o.group)
+		if err != nil {
+			if g, err = user.LookupGroupId(o.group); err != nil {
+				return nil, api.Errorf(api.CodeBadRequest, "there is no group %q", o.group).WithCause(err)
+			}
+		}
+		if gid, err = strconv.Atoi(g.Gid); err != nil {
+			return nil, fmt.Errorf("thawd: group id: %w", err)
+		}
+	}
+	l, err := httpapi.Listen(o.socket)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chown(o.socket, -1, gid); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("thawd: set socket group: %w", err)
+	}
+	return l, nil
+}
+
+// openJournal locks the machines' directory and cleans up what a daemon that was
+// killed left there.
+func openJournal(dir string, log *slog.Logger) (*journal.Journal, error) {
+	j, err := journal.Open(dir)
+	if errors.Is(err, journal.ErrInUse) {
+		return nil, api.Errorf(api.CodeStateInUse, "another daemon uses %s", dir).WithRemedy("stop it, or choose another with --state-dir")
+	}
+	if err != nil {
+		return nil, err
+	}
+	left, err := j.Reclaim()
+	if err != nil {
+		j.Close()
+		return nil, err
+	}
+	for _, l := range left {
+		if l.Err != nil {
+			log.Error("leftover machine could not be reclaimed", "machine", l.ID, "error", l.Err)
+			continue
+		}
+		log.Info("reclaimed leftover machine", "machine", l.ID, "killed", l.Killed)
+	}
+	return j, nil
+}
+
+func announce(log *slog.Logger, o options, info api.Info) {
+	log.Info("ready", "socket", o.socket, "version", info.Version, "host", info.Host.Kind, "kernel", info.Kernel.Path)
+	for _, what := range info.NotEnforced {
+		log.Warn("not enforced (development mode)", "what", what)
+	}
+	for _, r := range info.Runtimes {
+		if !r.Image.OK {
+			log.Warn("image cannot be used", "image", r.Image.Name, "error", r.Image.Error)
+		}
+	}
+}
