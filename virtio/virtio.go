@@ -41,10 +41,10 @@ var ErrState = errors.New("saved device state is not valid")
 
 // Device is one virtio device. The life of a device:
 //
-//	           Activate                 Pause
-//	 inactive ──────────▶ active ────────────────▶ paused
-//	    ▲                   │ ▲                      │
-//	    └──── Reset ────────┘ └──────── Resume ──────┘
+//	          Activate                 Pause
+//	inactive ──────────▶ active ────────────────▶ paused
+//	   ▲                   │ ▲                      │
+//	   └──── Reset ────────┘ └──────── Resume ──────┘
 //
 // Methods are called by one goroutine at a time, except the configuration
 // accessors, which may be called at any time. Guest memory is touched only

@@ -10,11 +10,11 @@ import (
 // Worker serves one queue, or several that share a kick, on a goroutine of
 // its own.
 //
-//	          work                none for a while
-//	 ┌─▶ serve ──▶ poll the ring ──────────────────▶ ask for a kick, sleep
-//	 │      ▲            │ new chain                          │
-//	 │      └────────────┘                                    │ kick
-//	 └────────────────────────────────────────────────────────┘
+//	         work                none for a while
+//	┌─▶ serve ──▶ poll the ring ──────────────────▶ ask for a kick, sleep
+//	│      ▲            │ new chain                          │
+//	│      └────────────┘                                    │ kick
+//	└────────────────────────────────────────────────────────┘
 //
 // Polling before sleeping spares a busy guest the kick and ourselves the
 // wake-up, which together cost more than a 4 KiB read. The window adapts as
