@@ -7,16 +7,19 @@ import (
 
 	"thaw/internal/eventfd"
 	"thaw/virtio"
+	"thaw/virtio/balloon"
 	"thaw/virtio/block"
 	"thaw/virtio/mmio"
+	"thaw/virtio/net"
 	"thaw/virtio/vsock"
 )
 
 // devices are the machine's virtio devices, in the order in which the guest
 // finds them.
 type devices struct {
-	list  []virtio.Device
-	vsock *vsock.Device
+	list    []virtio.Device
+	vsock   *vsock.Device
+	balloon *balloon.Device
 }
 
 // make makes the devices that the configuration names and their register
@@ -29,12 +32,27 @@ func (d *devices) make(m *Machine) error {
 		}
 		d.list = append(d.list, b)
 	}
+	if n := m.cfg.Net; n != nil {
+		dev, err := net.New(n.Tap, net.Options{MAC: n.MAC, Offload: true})
+		if err != nil {
+			return err
+		}
+		d.list = append(d.list, dev)
+	}
 	if v := m.cfg.Vsock; v != nil {
 		dev, err := vsock.New(vsock.Options{CID: v.CID, Listener: v.Listener, Connect: v.Connect})
 		if err != nil {
 			return err
 		}
 		d.vsock = dev
+		d.list = append(d.list, dev)
+	}
+	if m.cfg.Balloon {
+		dev, err := balloon.New(balloon.Options{MemoryBytes: m.cfg.MemoryBytes, Reclaimer: m.mem})
+		if err != nil {
+			return err
+		}
+		d.balloon = dev
 		d.list = append(d.list, dev)
 	}
 	if len(d.list) > virtioDevices {

@@ -33,6 +33,8 @@ var (
 	ErrVCPUs      = errors.New("vcpu count is out of range")
 	ErrMemorySize = errors.New("memory size is out of range")
 	ErrHost       = errors.New("host's kvm lacks what a machine needs")
+
+	errNoBalloon = errors.New("vmm: machine has no balloon")
 )
 
 // Config says what a machine is made of. New takes over none of the files;
@@ -79,7 +81,8 @@ type Vsock struct {
 	Connect  func(port uint32) (*os.File, error)
 }
 
-// Net is a network device over a tap that is configured already.
+// Net is a network device over a tap that package virtio/net/tap opened, with
+// offloads.
 type Net struct {
 	Tap *os.File
 	MAC [6]byte
