@@ -41,13 +41,13 @@ const (
 	BlockSize = 4096
 	// MaxLayers is how many files can be piled up.
 	MaxLayers = 4096
-	// MaxSize is the largest disk: 2³¹ blocks, 8 TiB.
-	MaxSize = BlockSize << 31
+	// MaxSize is the largest disk: 2²⁸ blocks, 1 TiB.
+	MaxSize = BlockSize << 28
 )
 
 var (
 	// ErrSize is wrapped when a file's size cannot be a disk's.
-	ErrSize = errors.New("size is not a positive multiple of 512 bytes up to 8 TiB")
+	ErrSize = errors.New("size is not a positive multiple of 512 bytes up to 1 TiB")
 	// ErrLayers is wrapped when the files cannot be a pile of layers.
 	ErrLayers = errors.New("files are not a pile of layers")
 	// ErrState is wrapped when a saved index does not fit its files.
@@ -74,9 +74,12 @@ type Disk struct {
 type layer struct {
 	file *os.File // held so that the descriptor stays open
 	fd   int
-	// nowait says that the file system can read without blocking. Where it
-	// cannot, every read counts as one that would block.
-	nowait bool
+	// tryFlags make a read fail rather than block: RWF_NOWAIT, or none where
+	// the file is memory.
+	tryFlags int
+	// canTry is unset where the file system knows no RWF_NOWAIT: then every
+	// read counts as one that would block.
+	canTry bool
 }
 
 // Open returns the disk of the given files, bottom first. The lowest decides
@@ -134,11 +137,29 @@ func newLayer(f *os.File, write bool) (layer, error) {
 	if write && flags&unix.O_ACCMODE != unix.O_RDWR {
 		return layer{}, fmt.Errorf("not open for reading and writing: %w", ErrLayers)
 	}
+	if err := l.probe(); err != nil {
+		return layer{}, err
+	}
+	return l, nil
+}
+
+// probe finds out how to read without blocking.
+func (l *layer) probe() error {
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(l.fd, &fs); err != nil {
+		return fmt.Errorf("stat file system: %w", err)
+	}
+	if fs.Type == unix.TMPFS_MAGIC {
+		l.canTry = true // tmpfs refuses RWF_NOWAIT, and has no need of it
+		return nil
+	}
 	var v Vector
 	v.Add(make([]byte, 1))
 	_, errno := vectored(fromFile, l.fd, v.iov, 0, unix.RWF_NOWAIT)
-	l.nowait = errno != unix.EOPNOTSUPP
-	return l, nil
+	if errno != unix.EOPNOTSUPP {
+		l.canTry, l.tryFlags = true, unix.RWF_NOWAIT
+	}
+	return nil
 }
 
 // length is the size of the file in bytes.

@@ -14,9 +14,10 @@ func (o owner) layer() int { return int(o >> 1) }
 
 func (o owner) zero() bool { return o&1 != 0 }
 
-// chunkBlocks is how many blocks one chunk of the index covers: 2 MiB of
-// disk in 2 KiB.
-const chunkBlocks = 512
+// chunkBlocks is how many blocks one chunk of the index covers: 256 KiB of
+// disk. Small ones keep State, which a pause waits for, from looking at many
+// blocks that nobody wrote.
+const chunkBlocks = 64
 
 type chunk [chunkBlocks]atomic.Uint32
 

@@ -3,13 +3,12 @@ package disk
 import (
 	"fmt"
 	"os"
-
-	"golang.org/x/sys/unix"
 )
 
 // Freeze puts top, an empty file, on the pile: what was written so far stays
-// as it is from now on. No block is touched. The caller keeps the file that
-// was on top until now, and may read it while the disk is used.
+// as it is from now on. No block is touched. The caller may read the file that
+// was on top until now while the disk is used, and makes it durable: Sync no
+// longer does.
 func (d *Disk) Freeze(top *os.File) error {
 	if d.readOnly {
 		return ErrReadOnly
@@ -40,8 +39,10 @@ func (d *Disk) Freeze(top *os.File) error {
 }
 
 // Drop takes back everything written since the last Freeze, or since the disk
-// was opened, and empties the top file for what comes next. The cost is that
-// of what was written. A disk of one file has nothing to go back to.
+// was opened. The cost is one index entry for each block written: the file is
+// left alone, since emptying it would take fifty times as long. The dropped
+// bytes stay in it, out of reach, until they are overwritten; who copies a
+// layer goes by the index. A disk of one file has nothing to go back to.
 func (d *Disk) Drop() error {
 	switch {
 	case d.readOnly:
@@ -50,9 +51,6 @@ func (d *Disk) Drop() error {
 		return fmt.Errorf("disk: drop the only layer: %w", ErrLayers)
 	}
 	d.index.drop()
-	if err := unix.Ftruncate(d.top().fd, 0); err != nil {
-		return fmt.Errorf("disk: empty the top layer: %w", err)
-	}
 	return nil
 }
 

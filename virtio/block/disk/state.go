@@ -36,8 +36,8 @@ func (r Run) owner() owner {
 	return dataIn(int(r.Layer))
 }
 
-// State saves the index. The cost is that of the chunks in use: 2 MiB of disk
-// in which something was written. Preconditions as for Freeze.
+// State saves the index. The cost is that of the chunks in use: pieces of 256
+// KiB in which something was written. Preconditions as for Freeze.
 func (d *Disk) State() State {
 	s := State{Size: d.size, Layers: len(d.layers)}
 	if d.index == nil {

@@ -9,28 +9,28 @@ import (
 
 // Read fills v from the disk, from offset off on.
 func (d *Disk) Read(v *Vector, off int64) error {
-	return d.read(v, off, 0)
+	return d.read(v, off, false)
 }
 
 // TryRead is Read from memory: it returns ErrWouldBlock as soon as bytes would
 // have to come from a device. Then v has taken what was there, and Read goes
 // on at off + v.Done(). The kernel has begun to read ahead.
 func (d *Disk) TryRead(v *Vector, off int64) error {
-	return d.read(v, off, unix.RWF_NOWAIT)
+	return d.read(v, off, true)
 }
 
-func (d *Disk) read(v *Vector, off int64, flags int) error {
+func (d *Disk) read(v *Vector, off int64, try bool) error {
 	if !d.inRange(off, v.Len()) {
 		return ErrOutOfRange
 	}
 	if d.index == nil {
-		return d.layers[0].read(v, off, v.Len(), flags)
+		return d.layers[0].read(v, off, v.Len(), try)
 	}
 	for v.Len() > 0 {
 		o, n := d.index.run(off, v.Len())
 		if o.zero() {
 			v.zero(n)
-		} else if err := d.layers[o.layer()].read(v, off, n, flags); err != nil {
+		} else if err := d.layers[o.layer()].read(v, off, n, try); err != nil {
 			return err
 		}
 		off += n
@@ -38,15 +38,19 @@ func (d *Disk) read(v *Vector, off int64, flags int) error {
 	return nil
 }
 
-func (l *layer) read(v *Vector, off, n int64, flags int) error {
-	if flags&unix.RWF_NOWAIT != 0 && !l.nowait {
-		return ErrWouldBlock
+func (l *layer) read(v *Vector, off, n int64, try bool) error {
+	flags := 0
+	if try {
+		if !l.canTry {
+			return ErrWouldBlock
+		}
+		flags = l.tryFlags
 	}
 	err := l.transfer(fromFile, v, off, n, flags)
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case err == unix.EAGAIN && flags&unix.RWF_NOWAIT != 0:
+	}
+	if try && errors.Is(err, unix.EAGAIN) {
 		return ErrWouldBlock
 	}
 	return fmt.Errorf("disk: read %d bytes at %d: %w", n, off, err)

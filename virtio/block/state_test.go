@@ -1,0 +1,61 @@
+package block
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"reflect"
+	"testing"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"thaw/virtio"
+)
+
+func TestStateRoundTrip(t *testing.T) {
+	dir := t.TempDir()
+	cfg := Config{ID: "vdb", Layers: []*os.File{diskFile(t, dir, testSize), diskFile(t, dir, 0)}}
+	r := newRig(t, newDeviceOn(t, cfg))
+	r.write(8, bytes.Repeat([]byte{7}, 8192))
+	r.read(0, 512)
+	r.dev.Pause()
+	raw, err := cbor.Marshal(r.dev.State())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s State
+	if err := cbor.Unmarshal(raw, &s); err != nil {
+		t.Fatal(err)
+	}
+	dev, err := Restore(cfg, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := dev.State(); !reflect.DeepEqual(again, s) {
+		t.Fatalf("state %+v, was %+v", again, s)
+	}
+	if got, status := newRig(t, dev).read(8, 8192); status != statusOK || !bytes.Equal(got, bytes.Repeat([]byte{7}, 8192)) {
+		t.Fatalf("the restored device reads other bytes, status %d", status)
+	}
+}
+
+func TestRestoreRefuses(t *testing.T) {
+	dir := t.TempDir()
+	cfg := Config{ID: "vdb", Layers: []*os.File{diskFile(t, dir, testSize)}}
+	good := newDeviceOn(t, cfg).State()
+	for name, change := range map[string]func(*State){
+		"id":        func(s *State) { s.ID = "vda" },
+		"read only": func(s *State) { s.ReadOnly = true },
+		"features":  func(s *State) { s.Features |= 1 << 12 },
+		"size":      func(s *State) { s.Disk.Size = 512 },
+		"layers":    func(s *State) { s.Disk.Layers = 2 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := good
+			change(&s)
+			if _, err := Restore(cfg, s); !errors.Is(err, virtio.ErrState) {
+				t.Fatalf("got %v, want %v", err, virtio.ErrState)
+			}
+		})
+	}
+}
