@@ -10,8 +10,8 @@ type Request struct {
 // evaluates the filter in this order and it is the one that is called thousands of times a second.
 //
 // Not here on purpose: KVM_CREATE_DEVICE (vfio, and in-kernel device models that are not used), KVM_SET_GUEST_DEBUG,
-// KVM_MEMORY_ENCRYPT_OP, KVM_XEN_*, nested state, SMI, and every request of other drivers. The tap is set up by the
-// daemon; the one request that depends on what the guest's driver negotiates is the offload mask.
+// KVM_MEMORY_ENCRYPT_OP, KVM_XEN_*, nested state, SMI, and every request of other drivers: the tap is set up by the
+// daemon.
 var Requests = []Request{
 	{"KVM_RUN", 0xae80},
 
@@ -83,7 +83,4 @@ var Requests = []Request{
 	{"KVM_KVMCLOCK_CTRL", 0xaead},
 	{"KVM_NMI", 0xae9a},
 	{"KVM_INTERRUPT", 0x4004ae86},
-
-	// virtio/net: checksum and segmentation offload as negotiated by the guest's driver.
-	{"TUNSETOFFLOAD", 0x400454d0},
 }

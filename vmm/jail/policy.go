@@ -42,7 +42,7 @@ const threadFlags = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLON
 // Not here on purpose: open, openat, socket, connect, bind, execve, clone3, kill, ptrace, process_vm_*, mount, bpf,
 // io_uring, memfd_create, userfaultfd, mremap, mprotect, ftruncate, prlimit64, seccomp.
 var Policy = []Rule{
-	{"ioctl", unix.SYS_IOCTL, anyRequest(), "vmm: vCPUs and the machine; virtio/net: offload mask. See Requests."},
+	{"ioctl", unix.SYS_IOCTL, anyRequest(), "vmm: vCPUs and the machine; see Requests"},
 
 	// Data.
 	{"read", unix.SYS_READ, nil, "devices: eventfd, tap, vsock streams; runtime: poller's eventfd"},

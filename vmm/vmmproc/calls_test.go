@@ -35,9 +35,11 @@ func TestRequests(t *testing.T) {
 	}
 	var names []string
 	for _, phase := range p.Phases() {
-		names = append(names, phase.Name)
+		if !strings.HasPrefix(phase.Name, "jail.") {
+			names = append(names, phase.Name)
+		}
 	}
-	if got := strings.Join(names, " "); got != "spawn receive jail machine probe" {
+	if got := strings.Join(names, " "); got != "spawn receive jail machine machine.nothing_at_all" {
 		t.Errorf("phases %q", got)
 	}
 	expired, cancel := context.WithDeadline(ctx, time.Now().Add(-time.Second))

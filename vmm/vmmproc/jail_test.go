@@ -148,7 +148,7 @@ func testCgroup(t *testing.T) *os.File {
 	return nil
 }
 
-func read(t *testing.T, path string) string {
+func read(t testing.TB, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -157,7 +157,7 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-func readStatus(t *testing.T, path string) map[string]string {
+func readStatus(t testing.TB, path string) map[string]string {
 	t.Helper()
 	fields := map[string]string{}
 	for line := range strings.Lines(read(t, path)) {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"strconv"
+
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -67,7 +67,7 @@ func spawn(s *Spec, control *os.File) (*child, error) {
 	}
 	pidfd := -1
 	attr := &syscall.ProcAttr{
-		Env: environment(s),
+		Env: environment(),
 		// jail.Control and jail.FirstFile are positions in this list.
 		Files: []uintptr{null.Fd(), null.Fd(), uintptr(pipe[1]), uintptr(controlFD), exe.Fd()},
 		Sys: &syscall.SysProcAttr{
@@ -145,11 +145,11 @@ func openBinary(path string) (*os.File, error) {
 }
 
 // environment is all that the child gets: settings of the Go runtime.
-func environment(s *Spec) []string {
+func environment() []string {
 	return []string{
-		// Set, so that the runtime does not follow the cgroup's CPU limit through a descriptor of its own. vCPU threads
-		// sit in KVM_RUN and give their processor back; one more is for devices.
-		"GOMAXPROCS=" + strconv.Itoa(min(runtime.NumCPU(), s.VCPUs+1)),
+		// Set, so that the runtime does not follow the cgroup's CPU limit through a descriptor of its own. One,
+		// because the calls in all threads that the jail needs cost more with each thread; the child raises it.
+		"GOMAXPROCS=1",
 		// The heap is small and guest memory is not in it: collect early, stay small.
 		"GOGC=50",
 		"GOMEMLIMIT=64MiB",
