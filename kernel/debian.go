@@ -170,17 +170,19 @@ var compileTools = []tool{
 	{pkg: "libc6-dev", file: "/usr/include/stdlib.h"},
 }
 
+// unpackTools are what Debian's packages are packed with.
+var unpackTools = []tool{{pkg: "xz-utils", program: "xz"}}
+
 // kernelTools are what the kernel's build needs with this configuration.
-var kernelTools = append([]tool{
+var kernelTools = slices.Concat(compileTools, unpackTools, []tool{
 	{pkg: "make", program: "make"},
 	{pkg: "flex", program: "flex"},
 	{pkg: "bison", program: "bison"},
 	{pkg: "bc", program: "bc"},
 	{pkg: "patch", program: "patch"},
-	{pkg: "xz-utils", program: "xz"},
 	// objtool links with it
 	{pkg: "libelf-dev", file: "/usr/include/gelf.h"},
-}, compileTools...)
+})
 
 func (t tool) present() bool {
 	if t.file != "" {
@@ -189,6 +191,19 @@ func (t tool) present() bool {
 	}
 	_, err := exec.LookPath(t.program)
 	return err == nil
+}
+
+// requireDebian fails where there is no apt and dpkg to get packages with.
+func requireDebian() error {
+	for _, program := range []string{"apt-get", "apt-cache", "dpkg", "dpkg-deb", "dpkg-query"} {
+		if !(tool{program: program}).present() {
+			return &MissingError{
+				What:   program,
+				Remedy: "kernels are made from Debian's packages: do it on Debian 12 or 13",
+			}
+		}
+	}
+	return nil
 }
 
 // ensureTools installs the packages of the tools that are not there. Only root

@@ -138,3 +138,17 @@ func TestMissingError(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// TestMissingTools: with nothing on the PATH each kernel fails at once, by what
+// is missing, and without touching the machine.
+func TestMissingTools(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	for name, make := range map[string]func(context.Context, io.Writer) (*Kernel, error){NameTuned: Tuned, NameStock: Stock} {
+		_, err := make(t.Context(), io.Discard)
+		var missing *MissingError
+		if !errors.As(err, &missing) || missing.What != "apt-get" || missing.Remedy == "" {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}

@@ -33,6 +33,12 @@ var missingStock = MissingError{
 // if the cache lacks it. It reports on progress, which may be io.Discard.
 // Nothing is installed.
 func Stock(ctx context.Context, progress io.Writer) (*Kernel, error) {
+	if err := requireDebian(); err != nil {
+		return nil, err
+	}
+	if err := ensureTools(ctx, unpackTools, progress); err != nil {
+		return nil, err
+	}
 	return withLists(ctx, progress, missingStock, func() (*Kernel, error) {
 		r, err := newestStock(ctx)
 		if err != nil {

@@ -38,6 +38,9 @@ type toolchain struct {
 // which may be io.Discard. Root installs what is missing with apt; other users
 // get a *MissingError.
 func Tuned(ctx context.Context, progress io.Writer) (*Kernel, error) {
+	if err := requireDebian(); err != nil {
+		return nil, err
+	}
 	if err := ensureTools(ctx, kernelTools, progress); err != nil {
 		return nil, err
 	}

@@ -148,4 +148,3 @@ func finished(final string) (bool, error) {
 	}
 	return true, nil
 }
-
