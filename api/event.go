@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"time"
+	"unicode/utf8"
 )
 
 // Names of the server-sent events of a job.
@@ -33,6 +34,14 @@ const (
 	EncodingUTF8   = "utf-8"
 	EncodingBase64 = "base64"
 )
+
+// NewOutputEvent carries b as text where it is valid UTF-8.
+func NewOutputEvent(b []byte) OutputEvent {
+	if utf8.Valid(b) {
+		return OutputEvent{EncodingUTF8, string(b)}
+	}
+	return OutputEvent{EncodingBase64, base64.StdEncoding.EncodeToString(b)}
+}
 
 // Bytes decodes the event's data.
 func (e OutputEvent) Bytes() ([]byte, error) {

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"encoding/base64"
 	"sync"
 	"unicode/utf8"
 
@@ -66,14 +65,8 @@ func (o *output) send(chunk []byte, last bool) error {
 	if len(b) == 0 {
 		return nil
 	}
-	e := api.OutputEvent{Encoding: api.EncodingUTF8}
-	if utf8.Valid(b) {
-		e.Data = string(b)
-	} else {
-		e.Encoding, e.Data = api.EncodingBase64, base64.StdEncoding.EncodeToString(b)
-	}
 	o.info.Bytes += int64(len(b))
-	return o.log.AppendOutput(o.ctx, o.typ, encode(e))
+	return o.log.AppendOutput(o.ctx, o.typ, encode(api.NewOutputEvent(b)))
 }
 
 // splitRune cuts an unfinished UTF-8 sequence off the end of b.

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"thaw/api"
+)
+
+func (a *app) infoCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "info", Short: "Describe the daemon, its host and what it enforces", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			info, err := c.Info(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(info)
+			}
+			a.printInfo(info)
+			return nil
+		},
+	}
+}
+
+func (a *app) printInfo(i api.Info) {
+	w := a.stdout
+	fmt.Fprintf(w, "thawd %s on a %s host (%s, Linux %s)\n", i.Version, i.Host.Kind, i.Host.CPUModel, i.Host.Kernel)
+	fmt.Fprintf(w, "kernel    %s\n", assetText(i.Kernel))
+	for _, r := range i.Runtimes {
+		fmt.Fprintf(w, "runtime   %-7s %s  (%s)\n", r.Name, strings.Join(r.Suffixes, " "), assetText(r.Image))
+	}
+	fmt.Fprintf(w, "networks  %s\n", strings.Join(i.Networks, ", "))
+	m := i.Limits.Max
+	fmt.Fprintf(w, "at most   %d MiB memory, %g CPUs, %d pids, %d s, %d MiB workspace, %d MiB output in %d files\n",
+		m.MemoryMiB, m.CPUCores, m.Pids, m.WallSeconds, m.WorkspaceBytes>>20, m.OutputBytes>>20, m.OutputFiles)
+	fmt.Fprintf(w, "jobs      %d running, %d queued\n", i.Jobs.Running, i.Jobs.Queued)
+	for _, e := range i.Enforced {
+		fmt.Fprintf(w, "enforced  %s\n", e)
+	}
+	for _, e := range i.NotEnforced {
+		fmt.Fprintf(w, "NOT       %s\n", e)
+	}
+}
+
+func assetText(a api.Asset) string {
+	if a.OK {
+		return a.Path
+	}
+	return a.Error
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			v := struct {
+				Version string `json:"version"`
+				Commit  string `json:"commit,omitempty"`
+				Go      string `json:"go,omitempty"`
+			}{Version: "unknown"}
+			if b, ok := debug.ReadBuildInfo(); ok {
+				v.Version, v.Go = b.Main.Version, b.GoVersion
+				for _, s := range b.Settings {
+					if s.Key == "vcs.revision" {
+						v.Commit = s.Value
+					}
+				}
+			}
+			if a.json {
+				return a.printJSON(v)
+			}
+			_, err := fmt.Fprintln(a.stdout, strings.TrimSpace("thaw "+v.Version+" "+v.Commit))
+			return err
+		},
+	}
+}
