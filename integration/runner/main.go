@@ -1,0 +1,50 @@
+// Command runner is the init of a guest that runs the kernel's test programs:
+// each file in /tests, one after the other. Its output goes to the console,
+// with a line "RESULT name ok" or "RESULT name FAIL reason" for each.
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// patience is how long one program may take.
+const patience = 2 * time.Minute
+
+func main() {
+	for _, m := range [][2]string{{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/tmp"}} {
+		os.MkdirAll(m[1], 0o755)
+		if err := unix.Mount(m[0], m[1], m[0], 0, ""); err != nil {
+			fmt.Printf("runner: mount %s: %v\n", m[1], err)
+		}
+	}
+	names, _ := filepath.Glob("/tests/*")
+	fmt.Printf("\nrunner: %d programs\n", len(names))
+	for _, name := range names {
+		fmt.Printf("RESULT %s %s\n", filepath.Base(name), run(name))
+	}
+	fmt.Println("runner: done")
+	time.Sleep(200 * time.Millisecond) // the console drains
+	unix.Sync()
+	unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+}
+
+func run(name string) string {
+	cmd := exec.Command(name)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.Dir = "/tmp"
+	if err := cmd.Start(); err != nil {
+		return "FAIL " + err.Error()
+	}
+	timer := time.AfterFunc(patience, func() { cmd.Process.Kill() })
+	defer timer.Stop()
+	if err := cmd.Wait(); err != nil {
+		return "FAIL " + err.Error()
+	}
+	return "ok"
+}

@@ -1,0 +1,121 @@
+// Package rules keeps the rules of the house that a compiler does not know:
+// where unsafe may be imported, and which folder may import which.
+package rules
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "thaw/"
+
+// mayImport says what a folder's packages may import of this module, besides
+// themselves and internal/. A folder that is not named may import nothing
+// else; cmd and integration may import anything. See docs/design.md.
+var mayImport = map[string][]string{
+	"vmm":       {"virtio", "snapshot"},
+	"virtio":    {},
+	"snapshot":  {},
+	"netpolicy": {},
+	"guestinit": {},
+	"broker":    {"vmm", "virtio", "snapshot", "netpolicy", "guestinit", "api", "kernel", "rootfs"},
+	"client":    {"api"},
+	"bench":     {"client", "api", "vmm", "virtio", "snapshot", "kernel", "rootfs", "guestinit"},
+}
+
+// anything lists the folders that wire the others together.
+var anything = map[string]bool{"cmd": true, "integration": true}
+
+// deviceMayImport is what virtio/ may take from internal/: guest memory, and
+// the events that kicks and interrupts are.
+var deviceMayImport = map[string]bool{"internal/guestmem": true, "internal/eventfd": true}
+
+func TestImports(t *testing.T) {
+	files := 0
+	walk(t, func(path string, imports []string) {
+		files++
+		folder, _, _ := strings.Cut(path, "/")
+		test := strings.HasSuffix(path, "_test.go")
+		for _, imp := range imports {
+			if imp == "unsafe" && !strings.HasSuffix(path, "_unsafe.go") && !test {
+				t.Errorf("%s imports unsafe: only files named *_unsafe.go may", path)
+			}
+			target, ours := strings.CutPrefix(imp, module)
+			if !ours || test || anything[folder] {
+				continue
+			}
+			if !allowed(folder, target) {
+				t.Errorf("%s imports %s: %s/ may not", path, imp, folder)
+			}
+		}
+	})
+	if files < 50 {
+		t.Fatalf("only %d files were looked at", files)
+	}
+}
+
+func allowed(folder, target string) bool {
+	to, _, _ := strings.Cut(target, "/")
+	if to == folder {
+		return true
+	}
+	if to == "internal" {
+		return folder != "virtio" || deviceMayImport[target]
+	}
+	for _, f := range mayImport[folder] {
+		if to == f {
+			return true
+		}
+	}
+	return false
+}
+
+// walk calls f for every Go file of the module, by its path from the root.
+func walk(t *testing.T, f func(path string, imports []string)) {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(root, "go.mod")); err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == "testdata" || path != root && strings.HasPrefix(d.Name(), ".")) {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(path, ".go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		var imports []string
+		for _, i := range file.Imports {
+			p, err := strconv.Unquote(i.Path.Value)
+			if err != nil {
+				return err
+			}
+			imports = append(imports, p)
+		}
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		f(filepath.ToSlash(rel), imports)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
