@@ -190,3 +190,13 @@ func TestRequestsAreUnique(t *testing.T) {
 }
 
 func all(v uint64) []uint64 { return []uint64{v, v, v, v, v, v} }
+
+// No driver but KVM: the type byte of an ioctl number (ioctl(2)) is the driver's.
+func TestRequestsAreOfKVM(t *testing.T) {
+	const kvmType = 0xae
+	for _, r := range Requests {
+		if got := r.Number >> 8 & 0xff; got != kvmType {
+			t.Errorf("%s: type %#x", r.Name, got)
+		}
+	}
+}
