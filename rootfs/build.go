@@ -116,14 +116,19 @@ func (b *builder) imageKey(p plan) string {
 	return cache.Key(parts...)
 }
 
-// make tries plans in turn, going on to the next when a registry is not reached.
+// make tries plans in turn, leaving out those that need a registry which was
+// not reached.
 func (b *builder) make(ctx context.Context, plans []plan) (*Image, error) {
-	var unreached error
+	var unreached *unreachedError
+	var dead []Source
 	for _, p := range plans {
+		if slices.Contains(dead, p.python) || slices.Contains(dead, p.node) {
+			continue
+		}
 		layers, err := b.fetch(ctx, p)
-		if errors.Is(err, errUnreached) {
-			b.progress.say("%s: %v", p.name, errUnreached)
-			unreached = err
+		if errors.As(err, &unreached) {
+			b.progress.say("%s: registry %s not reached", p.name, unreached.source)
+			dead = append(dead, unreached.source)
 			continue
 		}
 		if err != nil {

@@ -7,11 +7,15 @@ import (
 	"path/filepath"
 )
 
-// compose merges layers and adds what makes a Debian tree an image.
+// compose merges layers, Debian's first, and adds what makes a Debian tree an image.
 func (b *builder) compose(p plan, m Manifest, layers []layer) (*tree, error) {
 	t := newTree(b.recipe.time())
-	for _, l := range layers {
-		if err := t.addLayer(l.tree()); err != nil {
+	for i, l := range layers {
+		clean := plainMode
+		if i == 0 { // Debian's
+			clean = keepMode
+		}
+		if err := t.addLayer(l.tree(), clean); err != nil {
 			return nil, err
 		}
 	}

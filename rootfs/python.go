@@ -26,7 +26,7 @@ const fontDir = "var/cache/matplotlib"
 const bytecodeShards = 2
 
 // wheelsLayer fetches the locked wheels with pip, checking their SHA-256, and
-// unpacks them. It returns errUnreached when the registry does not answer.
+// unpacks them. It returns an *unreachedError when the registry does not answer.
 func (b *builder) wheelsLayer(ctx context.Context) (layer, error) {
 	parts := []string{"wheels", b.recipeDigest, b.locks.digest(pythonLockFile)}
 	return makeLayer(ctx, parts, func(ctx context.Context, dir, tree string) (layerInfo, error) {
@@ -102,7 +102,7 @@ func pipError(err error) error {
 	case strings.Contains(out, "DO NOT MATCH THE HASHES"):
 		return fmt.Errorf("rootfs: %w: %w", ErrDigest, err)
 	case pipUnreached.MatchString(out):
-		return fmt.Errorf("rootfs: PyPI: %w: %w", errUnreached, err)
+		return &unreachedError{SourcePyPI, err}
 	}
 	if m := pipMissing.FindStringSubmatch(out); m != nil {
 		return fmt.Errorf("rootfs: %w: %s from PyPI (remedy: `thaw image lock`, or THAW_PYTHON_SOURCE=debian): %w", ErrPackage, m[1], err)

@@ -45,10 +45,10 @@ func newDir(perm fs.FileMode) *node {
 	return &node{mode: fs.ModeDir | perm, children: map[string]*node{}}
 }
 
-// addLayer lays the files below dir over the tree. All of them belong to root:
-// with no set-user-id bits and no daemons other owners mean nothing. Special
-// files are left out.
-func (t *tree) addLayer(dir string) error {
+// addLayer lays the files below dir over the tree, with permissions by clean. All
+// of them belong to root: with no set-user-id bits and no daemons other owners
+// mean nothing. Special files are left out.
+func (t *tree) addLayer(dir string, clean func(fs.FileMode) fs.FileMode) error {
 	return filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return fmt.Errorf("rootfs: walk layer: %w", err)
@@ -61,7 +61,7 @@ func (t *tree) addLayer(dir string) error {
 		if err != nil {
 			return fmt.Errorf("rootfs: walk layer: %w", err)
 		}
-		n := &node{mode: cleanMode(info.Mode())}
+		n := &node{mode: clean(info.Mode())}
 		switch info.Mode().Type() {
 		case fs.ModeDir:
 			n.children = map[string]*node{}
@@ -79,9 +79,9 @@ func (t *tree) addLayer(dir string) error {
 	})
 }
 
-// cleanMode keeps type, permissions and the sticky bit of directories. Nothing
-// in a guest gains rights by running a file.
-func cleanMode(m fs.FileMode) fs.FileMode {
+// keepMode keeps type, permissions and the sticky bit of directories: what dpkg
+// set, but nothing in a guest gains rights by running a file.
+func keepMode(m fs.FileMode) fs.FileMode {
 	switch m.Type() {
 	case fs.ModeDir:
 		return m & (fs.ModeType | fs.ModeSticky | fs.ModePerm)
@@ -89,6 +89,18 @@ func cleanMode(m fs.FileMode) fs.FileMode {
 		return fs.ModeSymlink | 0o777
 	}
 	return m & fs.ModePerm
+}
+
+// plainMode keeps type and the owner's right to execute, for files whose other
+// permissions come from the umask of whoever made them.
+func plainMode(m fs.FileMode) fs.FileMode {
+	switch {
+	case m.Type() == fs.ModeSymlink:
+		return fs.ModeSymlink | 0o777
+	case m.IsDir() || m&0o100 != 0:
+		return m.Type() | 0o755
+	}
+	return m.Type() | 0o644
 }
 
 // put adds n at name ("." is the root). Missing parents are made; a directory

@@ -57,7 +57,7 @@ func sampleTree(t *testing.T) *tree {
 	}
 	tr := newTree(testTime)
 	for _, dir := range []string{below, above} {
-		if err := tr.addLayer(dir); err != nil {
+		if err := tr.addLayer(dir, keepMode); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -145,20 +145,39 @@ func TestTreeConflicts(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			tr := newTree(testTime)
-			if err := tr.addLayer(writeLayer(t, tt.below)); err != nil {
+			if err := tr.addLayer(writeLayer(t, tt.below), keepMode); err != nil {
 				t.Fatal(err)
 			}
-			if err := tr.addLayer(writeLayer(t, tt.above)); !errors.Is(err, errConflict) {
+			if err := tr.addLayer(writeLayer(t, tt.above), keepMode); !errors.Is(err, errConflict) {
 				t.Fatalf("err = %v, want %v", err, errConflict)
 			}
 		})
 	}
 }
 
+func TestModes(t *testing.T) {
+	tests := []struct{ in, keep, plain fs.FileMode }{
+		{0o600, 0o600, 0o644},
+		{0o700, 0o700, 0o755},
+		{fs.ModeSetuid | 0o755, 0o755, 0o755},
+		{fs.ModeDir | fs.ModeSetgid | 0o770, fs.ModeDir | 0o770, fs.ModeDir | 0o755},
+		{fs.ModeDir | fs.ModeSticky | 0o777, fs.ModeDir | fs.ModeSticky | 0o777, fs.ModeDir | 0o755},
+		{fs.ModeSymlink | 0o755, fs.ModeSymlink | 0o777, fs.ModeSymlink | 0o777},
+	}
+	for _, tt := range tests {
+		if got := keepMode(tt.in); got != tt.keep {
+			t.Errorf("keepMode(%v) = %v, want %v", tt.in, got, tt.keep)
+		}
+		if got := plainMode(tt.in); got != tt.plain {
+			t.Errorf("plainMode(%v) = %v, want %v", tt.in, got, tt.plain)
+		}
+	}
+}
+
 func TestTreeFileThatShrank(t *testing.T) {
 	dir := writeLayer(t, map[string]string{"a": "four"})
 	tr := newTree(testTime)
-	if err := tr.addLayer(dir); err != nil {
+	if err := tr.addLayer(dir, keepMode); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "a"), []byte("3"), 0o644); err != nil {
