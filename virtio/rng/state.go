@@ -1,0 +1,41 @@
+package rng
+
+import (
+	"fmt"
+
+	"thaw/virtio"
+)
+
+// State is what a snapshot keeps of a device: that a guest has used up its
+// bytes is not forgotten by a rollback. It comes from a file when it is
+// restored: untrusted.
+type State struct {
+	Rate     int64     `cbor:"rate"`
+	Tokens   int64     `cbor:"tokens"`
+	Counters [3]uint64 `cbor:"counters"` // in the order of Metrics
+}
+
+// State saves the device. Preconditions: paused or inactive.
+func (d *Device) State() State {
+	return State{
+		Rate: d.bucket.rate, Tokens: d.bucket.tokens,
+		Counters: [3]uint64{d.metrics.Requests.Load(), d.metrics.Bytes.Load(), d.metrics.Throttled.Load()},
+	}
+}
+
+// Restore returns an inactive device with a saved state. An error about the
+// state wraps virtio.ErrState.
+func Restore(cfg Config, s State) (*Device, error) {
+	d, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if s.Rate != cfg.Rate || s.Tokens > d.bucket.size || s.Tokens < -MaxRequest {
+		return nil, fmt.Errorf("rng: restore %d tokens at %d bytes a second, want %d: %w", s.Tokens, s.Rate, cfg.Rate, virtio.ErrState)
+	}
+	d.bucket.tokens = s.Tokens
+	d.metrics.Requests.Store(s.Counters[0])
+	d.metrics.Bytes.Store(s.Counters[1])
+	d.metrics.Throttled.Store(s.Counters[2])
+	return d, nil
+}
