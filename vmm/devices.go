@@ -11,8 +11,13 @@ import (
 	"thaw/virtio/block"
 	"thaw/virtio/mmio"
 	"thaw/virtio/net"
+	"thaw/virtio/rng"
 	"thaw/virtio/vsock"
 )
+
+// entropyRate bounds what a guest can ask of the host's generator, in bytes a
+// second: a guest needs some hundred bytes to seed its own.
+const entropyRate = 1 << 20
 
 // devices are the machine's virtio devices, in the order in which the guest
 // finds them.
@@ -47,6 +52,11 @@ func (d *devices) make(m *Machine) error {
 		d.vsock = dev
 		d.list = append(d.list, dev)
 	}
+	entropy, err := rng.New(rng.Config{Rate: entropyRate})
+	if err != nil {
+		return err
+	}
+	d.list = append(d.list, entropy)
 	if m.cfg.Balloon {
 		dev, err := balloon.New(balloon.Options{MemoryBytes: m.cfg.MemoryBytes, Reclaimer: m.mem})
 		if err != nil {
@@ -57,9 +67,6 @@ func (d *devices) make(m *Machine) error {
 	}
 	if len(d.list) > virtioDevices {
 		return fmt.Errorf("vmm: %d virtio devices, at most %d are possible", len(d.list), virtioDevices)
-	}
-	if len(d.list) == 0 {
-		return nil
 	}
 	pages, err := unix.Mmap(-1, 0, len(d.list)*mmio.Size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
 	if err != nil {

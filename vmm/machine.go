@@ -140,7 +140,7 @@ func (m *Machine) setMemory() error {
 			return err
 		}
 	}
-	if m.plainMMIO() || len(m.registers) == 0 {
+	if m.plainMMIO() {
 		return nil
 	}
 	return m.vm.SetMemory(registerSlot, registerBase, m.registers, true)
