@@ -42,7 +42,7 @@ type machine struct {
 
 // boot starts the processes and returns when labinit has answered. The caller's
 // StateDir holds initFile already.
-func boot(ctx context.Context, t *Tools, o Options) (m *machine, err error) {
+func boot(ctx context.Context, t *Tools, o Options) (*machine, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.BootTimeout)
 	defer cancel()
 	if err := writeConfig(t, o); err != nil {
@@ -51,39 +51,39 @@ func boot(ctx context.Context, t *Tools, o Options) (m *machine, err error) {
 	if err := rotate(filepath.Join(o.StateDir, consoleFile)); err != nil {
 		return nil, err
 	}
+	m := &machine{dead: make(chan struct{})}
+	if err := m.start(ctx, t, o); err != nil {
+		m.close()
+		return nil, withLogs(err, o.StateDir)
+	}
+	return m, nil
+}
+
+func (m *machine) start(ctx context.Context, t *Tools, o Options) error {
 	log, err := os.Create(filepath.Join(o.StateDir, toolsLog))
 	if err != nil {
-		return nil, fmt.Errorf("lab: open log: %w", err)
+		return fmt.Errorf("lab: open log: %w", err)
 	}
 	defer log.Close() // the processes have their own descriptors
-	m = &machine{dead: make(chan struct{})}
-	defer func() {
-		if err != nil {
-			m.close()
-			err = withLogs(err, o.StateDir)
-		}
-	}()
 	for _, s := range shares(o) {
 		p, err := startShare(t, s, log)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		m.fs = append(m.fs, p)
 	}
 	conn, err := m.startQEMU(t, o, log)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := m.greet(ctx, conn); err != nil {
 		conn.Close()
-		select {
-		case <-m.dead:
-			return nil, fmt.Errorf("lab: kernel died while starting: %w", err)
-		default:
-			return nil, fmt.Errorf("lab: not up within %v: %w", o.BootTimeout, err)
+		if ctx.Err() != nil {
+			return fmt.Errorf("lab: not up within %v: %w", o.BootTimeout, err)
 		}
+		return fmt.Errorf("lab: died while starting: %w", err)
 	}
-	return m, nil
+	return nil
 }
 
 func writeConfig(t *Tools, o Options) error {

@@ -28,12 +28,9 @@ func serveExec(s net.Conn, r *labproto.Reader, req labproto.Request) error {
 	out := &frameWriter{w: s}
 	cmd.Stdout = out.stream(labproto.TypeStdout)
 	cmd.Stderr = out.stream(labproto.TypeStderr)
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("labinit: %w", err)
-	}
-	g := newGroup(cmd.Process.Pid)
-	if err := out.json(labproto.TypeReply, labproto.Reply{PID: g.id}); err != nil {
-		g.signal(unix.SIGKILL)
+	g, err := start(cmd, out)
+	if err != nil {
+		return err
 	}
 	go input(r, g, stdin)
 	g.awaitLeader()
@@ -43,6 +40,21 @@ func serveExec(s net.Conn, r *labproto.Reader, req labproto.Request) error {
 	// A host that is gone needs no answer.
 	_ = out.json(labproto.TypeExit, exitOf(cmd.ProcessState))
 	return nil
+}
+
+// start starts cmd and sends its Reply, ahead of any output: the lock is held
+// meanwhile.
+func start(cmd *exec.Cmd, out *frameWriter) (*group, error) {
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("labinit: %w", err)
+	}
+	g := newGroup(cmd.Process.Pid)
+	if err := labproto.WriteJSON(out.w, labproto.TypeReply, labproto.Reply{PID: g.id}); err != nil {
+		g.signal(unix.SIGKILL) // the host has gone
+	}
+	return g, nil
 }
 
 func command(req labproto.Request) (*exec.Cmd, io.WriteCloser, error) {

@@ -28,7 +28,7 @@ func main() {
 	case os.Getpid() == 1:
 		err := pid1()
 		// The console's log is where the host looks for the reason.
-		fmt.Printf("labinit: %v\n", err)
+		fmt.Println(err)
 		unix.Sync()
 		unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 		select {}

@@ -33,13 +33,18 @@ func (m mount) do(root string) error {
 
 const noExec = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 
+// upperMount is where the tmpfs of the overlay lies until the root has moved. On
+// the host's read-only tree no folder can be made for it, and this one, empty
+// without sysfs, is on every Linux root and hides no file that is still needed.
+const upperMount = "/sys"
+
 // mountEarly mounts what is needed before the overlay exists. Its mount points
 // are on the host's tree, which is read only: every Linux root has them.
 func mountEarly() error {
 	for _, m := range []mount{
 		{source: "proc", target: "/proc", fstype: "proc", flags: noExec},
 		{source: "devtmpfs", target: "/dev", fstype: "devtmpfs", flags: unix.MS_NOSUID},
-		{source: "tmpfs", target: "/tmp", fstype: "tmpfs", data: "size=90%,mode=755"},
+		{source: "tmpfs", target: upperMount, fstype: "tmpfs", data: "size=90%,mode=755"},
 	} {
 		if err := m.do("/"); err != nil {
 			return err
@@ -67,13 +72,12 @@ func openConsole() error {
 }
 
 // enterOverlay makes the root writable without writing the host: its tree is
-// the lower layer, and a tmpfs takes every change. The tmpfs lies on /tmp of
-// the host's tree until the root has moved.
+// the lower layer, and a tmpfs takes every change.
 func enterOverlay(cfg labproto.Config) error {
 	if err := modprobe(cfg, "overlay"); err != nil {
 		return err
 	}
-	const upper, work, merged = "/tmp/upper", "/tmp/work", "/tmp/root"
+	const upper, work, merged = upperMount + "/upper", upperMount + "/work", upperMount + "/root"
 	for _, d := range []string{upper, work, merged} {
 		if err := os.Mkdir(d, 0o755); err != nil {
 			return fmt.Errorf("labinit: make overlay: %w", err)
