@@ -24,8 +24,14 @@ func setLimits(o Options) error {
 		{"locked memory", unix.RLIMIT_MEMLOCK, 0},
 		{"message queues", unix.RLIMIT_MSGQUEUE, 0},
 	} {
-		if err := unix.Setrlimit(l.resource, &unix.Rlimit{Cur: l.value, Max: l.value}); err != nil {
-			return fmt.Errorf("%s to %d: %w", l.name, l.value, err)
+		// What the host allows to nobody stays: only real root may raise a hard limit.
+		var now unix.Rlimit
+		if err := unix.Getrlimit(l.resource, &now); err != nil {
+			return fmt.Errorf("read %s: %w", l.name, err)
+		}
+		value := min(l.value, now.Max)
+		if err := unix.Setrlimit(l.resource, &unix.Rlimit{Cur: value, Max: value}); err != nil {
+			return fmt.Errorf("%s to %d: %w", l.name, value, err)
 		}
 	}
 	return nil

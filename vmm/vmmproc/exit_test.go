@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -208,6 +209,7 @@ func TestStartFailures(t *testing.T) {
 		"no vcpus":       func(s *Spec) { s.VCPUs = 0 },
 		"no binary":      func(s *Spec) { s.Binary = "/nonexistent" },
 		"not executable": func(s *Spec) { s.Binary = "/etc/shadow" },
+		"not a program":  func(s *Spec) { s.Binary = textFile(t) },
 		"a folder":       func(s *Spec) { s.Binary = "/etc" },
 		"root":           func(s *Spec) { s.UID = 0 },
 		"no cgroup":      func(s *Spec) { s.Dev = false },
@@ -238,4 +240,14 @@ func TestStartedByHand(t *testing.T) {
 			t.Errorf("%s: %v, %v; want exit code 2", path, state, err)
 		}
 	}
+}
+
+// textFile is executable by its mode only.
+func textFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(path, []byte("text\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

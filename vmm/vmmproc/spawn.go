@@ -112,9 +112,26 @@ func spawn(s *Spec, control *os.File) (*child, error) {
 	runtime.KeepAlive(null)
 	if got.err != nil {
 		stderr.Close()
-		return nil, fmt.Errorf("vmmproc: start %s in namespaces: %w: %w", s.Binary, ErrNotIsolated, got.err)
+		return nil, spawnError(s.Binary, got.err)
+	}
+	if pidfd < 0 {
+		// Before Linux 5.4. Nobody else reaps it, so the number still means our child.
+		unix.Kill(got.pid, unix.SIGKILL)
+		stderr.Close()
+		return nil, fmt.Errorf("vmmproc: start %s: %w: the kernel has no pidfds", s.Binary, ErrNotIsolated)
 	}
 	return &child{pid: got.pid, pidfd: os.NewFile(uintptr(pidfd), "pidfd"), stderr: stderr, done: done}, nil
+}
+
+// spawnError tells a host that cannot isolate from a binary that cannot be run.
+func spawnError(binary string, err error) error {
+	switch err {
+	case unix.EPERM, unix.ENOSPC, unix.EUSERS, unix.EINVAL, unix.ENOSYS, unix.EBUSY, unix.EOPNOTSUPP:
+		// Namespaces that are off or used up (clone(2), user_namespaces(7)), or a cgroup that takes no process.
+		return fmt.Errorf("vmmproc: start %s in namespaces: %w: %w", binary, ErrNotIsolated, err)
+	default:
+		return fmt.Errorf("vmmproc: start %s: %w", binary, err)
+	}
 }
 
 // wait reaps pid.
