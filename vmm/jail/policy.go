@@ -64,7 +64,7 @@ var Policy = []Rule{
 		unix.FALLOC_FL_KEEP_SIZE|unix.FALLOC_FL_PUNCH_HOLE,
 		unix.FALLOC_FL_KEEP_SIZE|unix.FALLOC_FL_ZERO_RANGE,
 	), "virtio/block: discard and write zeroes; never grows a file"},
-	{"poll", unix.SYS_POLL, nil, "virtio/net: wait for the tap and the doorbell"},
+	{"ppoll", unix.SYS_PPOLL, nil, "virtio/net: wait for the tap and the doorbell"},
 	{"close", unix.SYS_CLOSE, nil, "streams that end"},
 	{"eventfd2", unix.SYS_EVENTFD2, nil, "vmm: ioeventfd, irqfd"},
 
