@@ -106,7 +106,7 @@ func (s *Server) Serve(l net.Listener) error {
 	for {
 		nc, err := l.Accept()
 		if err != nil {
-			if s.isClosing() || errors.Is(err, net.ErrClosed) {
+			if s.Closing() || errors.Is(err, net.ErrClosed) {
 				return nil
 			}
 			// Out of descriptors or memory for an instant: the agent stays.
@@ -142,7 +142,9 @@ func (s *Server) removeConn(c *conn) {
 	delete(s.conns, c)
 }
 
-func (s *Server) isClosing() bool {
+// Closing reports whether the server takes no more work, as it does once a
+// shutdown was asked for.
+func (s *Server) Closing() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.closing
