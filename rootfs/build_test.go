@@ -202,7 +202,7 @@ func TestRegistryErrors(t *testing.T) {
 	}{
 		{"pip offline", pipError, "WARNING: Retrying … NewConnectionError: Failed to establish a new connection\nERROR: No matching distribution found for numpy==2.4.6", nil},
 		{"pip no such version", pipError, "ERROR: No matching distribution found for numpy==9.9", ErrPackage},
-		{"pip other bytes", pipError, "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.", ErrDigest},
+		{"pip other bytes", pipError, "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. Examine them.\n    six==1.0 from https://x/six.whl (from -r python.txt (line 6)):", ErrDigest},
 		{"npm offline", npmError, "npm error code ENOTFOUND", nil},
 		{"npm no such version", npmError, "npm error code ETARGET\nnpm error notarget No matching version", ErrPackage},
 		{"npm other bytes", npmError, "npm error code EINTEGRITY", ErrDigest},

@@ -93,16 +93,17 @@ func (b *builder) pipTarget() []string {
 var (
 	pipUnreached = regexp.MustCompile(`(?i)failed to establish a new connection|connection (refused|reset|broken|aborted)|name resolution|max retries exceeded|timed out|proxyerror`)
 	pipMissing   = regexp.MustCompile(`No matching distribution found for (\S+)`)
+	pipMismatch  = regexp.MustCompile(`(?s)DO NOT MATCH THE HASHES.*?(\S+==\S+) from`)
 )
 
 // pipError tells the ways in which pip fails apart.
 func pipError(err error) error {
 	out := outputOf(err)
-	switch {
-	case strings.Contains(out, "DO NOT MATCH THE HASHES"):
-		return fmt.Errorf("rootfs: %w: %w", ErrDigest, err)
-	case pipUnreached.MatchString(out):
+	if pipUnreached.MatchString(out) {
 		return &unreachedError{SourcePyPI, err}
+	}
+	if m := pipMismatch.FindStringSubmatch(out); m != nil {
+		return fmt.Errorf("rootfs: %w: %s from PyPI: %w", ErrDigest, m[1], err)
 	}
 	if m := pipMissing.FindStringSubmatch(out); m != nil {
 		return fmt.Errorf("rootfs: %w: %s from PyPI (remedy: `thaw image lock`, or THAW_PYTHON_SOURCE=debian): %w", ErrPackage, m[1], err)
