@@ -23,6 +23,7 @@ type port struct {
 	rx, tx *queuetest.Driver
 	kicks  [2]func()
 	irq    *interrupts
+	act    virtio.Activation
 
 	posted  []receivePost // receive buffers, oldest first
 	sending [][]queuetest.Buffer
@@ -44,7 +45,20 @@ const (
 	postCount = 200
 )
 
+// newPort returns a port with receive buffers posted and the device active.
 func newPort(t testing.TB, ns *namespace, mem *guestmem.Memory, base uint64) *port {
+	t.Helper()
+	p := newIdlePort(t, ns, mem, base)
+	if err := p.dev.Activate(p.act); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.dev.Reset)
+	return p
+}
+
+// newIdlePort is newPort with the device inactive, for what calls its parts
+// itself.
+func newIdlePort(t testing.TB, ns *namespace, mem *guestmem.Memory, base uint64) *port {
 	t.Helper()
 	dev, err := New(ns.tap, testOptions)
 	if err != nil {
@@ -55,20 +69,16 @@ func newPort(t testing.TB, ns *namespace, mem *guestmem.Memory, base uint64) *po
 		rx: queuetest.New(t, mem, base, 2<<20, queueSize),
 		tx: queuetest.New(t, mem, base+2<<20, 1<<20, queueSize),
 	}
-	a := virtio.Activation{Memory: mem, Features: dev.Features(), Interrupt: p.irq}
+	p.act = virtio.Activation{Memory: mem, Features: dev.Features(), Interrupt: p.irq}
 	for i, d := range []*queuetest.Driver{p.rx, p.tx} {
 		kick := newKick(t)
 		p.kicks[i] = func() { kick.Signal() }
-		a.Queues = append(a.Queues, virtio.Queue{Queue: d.Queue(), Kick: kick})
+		p.act.Queues = append(p.act.Queues, virtio.Queue{Queue: d.Queue(), Kick: kick})
 	}
 	for range postCount {
 		b := p.rx.Writable(postSize)
 		p.posted = append(p.posted, receivePost{p.rx.Add(b), b})
 	}
-	if err := dev.Activate(a); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(dev.Reset)
 	return p
 }
 

@@ -135,7 +135,7 @@ func FuzzReceive(f *testing.F) {
 		}
 		var failed bool
 		for range 2 * sent {
-			_, st, err := r.serve()
+			st, err := r.serve()
 			if err != nil && !errors.Is(err, queue.ErrGuest) {
 				t.Fatalf("error %v", err)
 			}

@@ -28,8 +28,6 @@ type ReceiveMetrics struct {
 	Starved  atomic.Uint64 // times that the guest had no buffers
 	Oversize atomic.Uint64 // dropped: did not fit into the buffers
 	Dropped  atomic.Uint64 // dropped: half delivered when the device paused
-	Polled   atomic.Uint64 // times that looking a little longer found a frame
-	Slept    atomic.Uint64 // times that it did not
 }
 
 // Counters is a copy of Metrics as it is saved.

@@ -4,18 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"thaw/internal/eventfd"
-	"thaw/virtio"
 )
 
 // pump runs a receiver on a goroutine of its own. It is a virtio.Worker with
 // a second source of events, the tap:
 //
-//	           drained: look a little longer, then sleep on tap and kick
+//	           drained: sleep on tap and kick
 //	┌─▶ serve ─┤
 //	│          starved: ask for a kick, sleep on kick
 //	└──────────┘
@@ -26,17 +24,12 @@ type pump struct {
 	kick     *eventfd.FD
 	lost     func() // told once that the tap is gone
 	fds      [2]unix.PollFd
-	window   time.Duration // how long to look before sleeping
-	until    time.Time     // end of the look that is on, if any
 
 	state   atomic.Int32
 	request chan struct{}
 	resume  chan struct{}
 	done    chan struct{}
 }
-
-// pollMin is the shortest time that is worth looking: a wake-up costs as much.
-const pollMin = 10 * time.Microsecond
 
 const (
 	pumpRuns int32 = iota
@@ -112,12 +105,9 @@ func (p *pump) run() error {
 			<-p.resume
 			continue
 		}
-		worked, st, err := r.serve()
+		st, err := r.serve()
 		if err != nil {
 			return err
-		}
-		if worked {
-			p.hit()
 		}
 		switch st {
 		case drained:
@@ -133,32 +123,11 @@ func (p *pump) run() error {
 	}
 }
 
-// hit ends a look that found a frame.
-func (p *pump) hit() {
-	if !p.until.IsZero() {
-		p.receiver.metrics.Polled.Add(1)
-		p.until = time.Time{}
-	}
-}
-
-// drained returns when another look at the tap is due: at once while the
-// window is open, else when there is a frame or a kick.
-func (p *pump) drained() error {
-	now := time.Now()
-	if p.until.IsZero() {
-		p.until = now.Add(p.window)
-	}
-	if now.Before(p.until) {
-		return nil
-	}
-	p.until = time.Time{}
-	if err := p.sleep(p.fds[:]); err != nil {
-		return err
-	}
-	p.receiver.metrics.Slept.Add(1)
-	p.window = nextWindow(p.window, time.Since(now))
-	return nil
-}
+// drained returns when there is a frame, or on a kick. It sleeps at once:
+// looking on for a while, as virtio.Worker does, gained nothing in round trips
+// (a wait for an answer is longer than is worth looking) and took the
+// processor from whoever makes the next frame.
+func (p *pump) drained() error { return p.sleep(p.fds[:]) }
 
 // starved returns when the driver has added buffers, or on a kick.
 func (p *pump) starved() error {
@@ -181,7 +150,7 @@ func (p *pump) gone() error {
 // sleep returns when one of fds has an event; the kick is always the first.
 func (p *pump) sleep(fds []unix.PollFd) error {
 	for {
-		_, err := unix.Poll(fds, -1)
+		_, err := unix.Ppoll(fds, nil, nil)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
@@ -193,18 +162,4 @@ func (p *pump) sleep(fds []unix.PollFd) error {
 		}
 		return nil
 	}
-}
-
-// nextWindow adapts the time to look before sleeping to how long the last
-// sleep was, as virtio.Worker does: it grows while sleeps are so short that
-// looking on would have found the frame, and shrinks to nothing on an idle
-// tap.
-func nextWindow(window, slept time.Duration) time.Duration {
-	if slept <= virtio.PollMax {
-		return min(max(window*2, pollMin), virtio.PollMax)
-	}
-	if window /= 2; window < pollMin {
-		return 0
-	}
-	return window
 }

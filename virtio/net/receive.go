@@ -92,7 +92,7 @@ func newReceiver(a virtio.Activation, fd int, m *ReceiveMetrics) *receiver {
 
 // serve delivers one batch. Each frame is published at once, for a driver
 // that is looking; the interrupt comes at the end of the batch.
-func (r *receiver) serve() (worked bool, st status, err error) {
+func (r *receiver) serve() (st status, err error) {
 	interrupt := false
 	st = more
 	for frames, bytes := 0, 0; st == more && frames < batchFrames && bytes < batchBytes; frames++ {
@@ -103,10 +103,9 @@ func (r *receiver) serve() (worked bool, st status, err error) {
 			n, st, err = r.receive()
 		}
 		if err != nil {
-			return worked, st, err
+			return st, err
 		}
 		bytes += n
-		worked = worked || n > 0
 		if r.queue.Publish() {
 			interrupt = true
 		}
@@ -114,7 +113,7 @@ func (r *receiver) serve() (worked bool, st status, err error) {
 	if interrupt {
 		r.interrupt.Used()
 	}
-	return worked, st, nil
+	return st, nil
 }
 
 // receive reads one frame and returns how many bytes of it were delivered.
