@@ -9,7 +9,8 @@ import (
 	"thaw/vmm/vmmproto"
 )
 
-// Spec describes the machine and the jail. Files stay the caller's, who may close them when Start has returned.
+// Spec describes the machine and the jail. Files stay the caller's, who may close them when Start has returned, and
+// should close VsockListener: while any copy of it is open, connections to a dead machine wait instead of failing.
 type Spec struct {
 	Binary string // path of thaw-vmm; the slot's user need not be able to reach it
 
