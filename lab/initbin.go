@@ -12,7 +12,7 @@ import (
 )
 
 // InitName is labinit's file name beside the thaw binary.
-const InitName = "thaw-lab-init"
+const InitName = "labinit"
 
 // placeInit puts labinit into the state folder: given, beside this program, or
 // built from source when this program runs in its source tree.
