@@ -123,7 +123,6 @@ func TestReceive(t *testing.T) {
 			b := newBench(t, nil)
 			b.start()
 			posts := b.post(c.posts, c.size)
-			b.kick(receiveQueue)
 			for _, n := range []int{60, 1514, 600 - headerSize, 601 - headerSize, 9000, 14, 65550, 1514} {
 				payload := frame(n)
 				b.put(append(header(1, 1, 54, 1448, 34, 16, 0), payload...))
@@ -176,7 +175,6 @@ func TestReceiveWaitsForBuffers(t *testing.T) {
 	for i := range 7 { // the first frame needs five
 		eventually(t, "a wish for a kick", func() bool { return b.rx.AvailEvent() == uint16(i) })
 		posts = append(posts, b.post(1, 2000)...)
-		b.kick(receiveQueue)
 	}
 	got, posts := b.collect(posts)
 	wantFrame(t, got, first)
@@ -184,29 +182,6 @@ func TestReceiveWaitsForBuffers(t *testing.T) {
 	wantFrame(t, got, second)
 	if c := b.dev.Metrics().Counters(); c.ReceiveSplit != 1 || c.ReceiveStarved < 5 {
 		t.Errorf("counters %+v", c)
-	}
-}
-
-// TestReceiveLongAfterShort makes the device expect short frames, so that it
-// gathers too little for a long one.
-func TestReceiveLongAfterShort(t *testing.T) {
-	b := newBench(t, nil)
-	b.start()
-	posts := b.post(250, 1536)
-	for range smallStreak + 10 {
-		b.put(append(plain[:12:12], frame(100)...))
-		var got []byte
-		got, posts = b.collect(posts)
-		wantFrame(t, got, frame(100))
-	}
-	b.put(append(plain[:12:12], frame(65000)...))
-	got, posts := b.collect(posts)
-	wantFrame(t, got, frame(65000))
-	b.put(append(plain[:12:12], frame(64000)...))
-	got, _ = b.collect(posts)
-	wantFrame(t, got, frame(64000))
-	if c := b.dev.Metrics().Counters(); c.ReceiveSplit != 1 {
-		t.Errorf("%d frames split, want 1", c.ReceiveSplit)
 	}
 }
 
@@ -332,7 +307,6 @@ func TestLostTap(t *testing.T) {
 	b := newBench(t, nil)
 	b.start()
 	b.post(4, 2000)
-	b.kick(receiveQueue)
 	if b.dev.Config()[configStatus] != statusLinkUp {
 		t.Error("link is not up")
 	}

@@ -213,6 +213,7 @@ func (b *bench) post(n int, size uint32) []receivePost {
 		buf := b.rx.Writable(size)
 		posts[i] = receivePost{b.rx.Add(buf), buf}
 	}
+	b.kick(receiveQueue)
 	return posts
 }
 
@@ -236,7 +237,7 @@ func (b *bench) collect(posts []receivePost) ([]byte, []receivePost) {
 	return got, posts
 }
 
-// want compares a received frame, header apart, with what was sent.
+// wantFrame compares a received frame, header apart, with what was sent.
 func wantFrame(t testing.TB, got, payload []byte) {
 	t.Helper()
 	if len(got) < headerSize || !bytes.Equal(got[headerSize:], payload) {

@@ -25,8 +25,6 @@ const maxPieces = 512
 //	frame      ├─────────────────┤                        fits: no copy
 //	frame      ├────────────────────────────┤             tail copied on
 //
-// How much is gathered follows the traffic (see want): naming 40 buffers to
-// the kernel for each frame of 1500 bytes would cost as much as the frame.
 // Buffers that a frame left over stay for the next; release gives them back.
 type receiver struct {
 	queue     *queue.Queue
@@ -50,9 +48,6 @@ type receiver struct {
 	frame int // length of a frame that waits for more buffers, or 0
 	split int // how much of it is in the first chains, as many as
 	whole int // this
-
-	want  int // bytes to gather before a read
-	small int // frames in a row that would have fitted into smallWant
 }
 
 // gathered is a popped chain.
@@ -61,14 +56,6 @@ type gathered struct {
 	size   int // bytes of it that are used at most
 	pieces int
 }
-
-// Sizes for want: enough for a frame without segmentation, and how many such
-// frames in a row it takes to believe that no others come. One longer frame
-// ends the belief, at the price of copying its tail.
-const (
-	smallWant   = 2048
-	smallStreak = 128
-)
 
 // status is why serve returned.
 type status int
@@ -86,7 +73,7 @@ func newReceiver(a virtio.Activation, fd int, m *ReceiveMetrics) *receiver {
 		merge: a.Features&FeatureMergeRX != 0, csum: a.Features&FeatureGuestCSum != 0,
 		iov: make(vectors, 4*maxPieces), slices: make([][]byte, 0, queueSize),
 		// One byte more than any frame has: a read that fills it was cut.
-		tail: make([]byte, headerSize+maxRead+1), want: headerSize + maxRead,
+		tail: make([]byte, headerSize+maxRead+1),
 	}
 }
 
@@ -118,7 +105,7 @@ func (r *receiver) serve() (st status, err error) {
 
 // receive reads one frame and returns how many bytes of it were delivered.
 func (r *receiver) receive() (int, status, error) {
-	if err := r.gather(r.want); err != nil {
+	if err := r.gather(headerSize + maxRead); err != nil {
 		return 0, more, err
 	}
 	if r.count == 0 {
@@ -133,7 +120,6 @@ func (r *receiver) receive() (int, status, error) {
 		r.markWritten(r.size)
 		return 0, gone, nil
 	}
-	r.expect(n)
 	if n <= r.size {
 		return n, more, r.complete(n)
 	}
@@ -143,15 +129,6 @@ func (r *receiver) receive() (int, status, error) {
 	r.metrics.Split.Add(1)
 	r.frame, r.split, r.whole = n, r.size, r.count
 	return r.finish()
-}
-
-// expect adapts want to a frame of n bytes.
-func (r *receiver) expect(n int) {
-	if n > smallWant {
-		r.want, r.small = headerSize+maxRead, 0
-	} else if r.small++; r.small == smallStreak {
-		r.want = smallWant
-	}
 }
 
 // finish delivers the frame that waits for buffers, if there are enough now.
