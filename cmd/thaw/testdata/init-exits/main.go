@@ -1,0 +1,4 @@
+// Command init-exits is a guest init that ends at once: the kernel panics.
+package main
+
+func main() {}
