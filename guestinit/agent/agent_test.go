@@ -35,7 +35,7 @@ func newFixture(t testing.TB, change func(*agent.Config)) *fixture {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
-	mount := cgroupMount(t)
+	mount := guesttest.CgroupMount(t)
 	// Orphans come to us, as they come to PID 1.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)
@@ -103,18 +103,6 @@ func newFixture(t testing.TB, change func(*agent.Config)) *fixture {
 		}
 	})
 	return f
-}
-
-// cgroupMount finds where cgroup v2 is mounted.
-func cgroupMount(t testing.TB) string {
-	for _, path := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
-		var st unix.Statfs_t
-		if unix.Statfs(path, &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC {
-			return path
-		}
-	}
-	t.Skip("no cgroup v2 hierarchy is mounted")
-	return ""
 }
 
 func TestGuestSuite(t *testing.T) {

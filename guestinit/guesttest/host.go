@@ -46,3 +46,17 @@ func hasResourceCap() bool {
 	var data [2]unix.CapUserData
 	return unix.Capget(&hdr, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
 }
+
+// CgroupMount finds where cgroup v2 is mounted, with or without controllers,
+// and skips the test where it is not.
+func CgroupMount(t testing.TB) string {
+	t.Helper()
+	for _, path := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		var st unix.Statfs_t
+		if unix.Statfs(path, &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC {
+			return path
+		}
+	}
+	t.Skip("no cgroup v2 hierarchy is mounted")
+	return ""
+}
