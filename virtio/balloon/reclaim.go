@@ -16,6 +16,8 @@ type Reclaimer interface {
 	Reclaim(gpa, n uint64) error
 }
 
+var _ Reclaimer = (*guestmem.Memory)(nil)
+
 // span is a run of guest memory in bytes.
 type span struct{ gpa, n uint64 }
 
