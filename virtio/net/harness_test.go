@@ -3,7 +3,10 @@ package net
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,7 +20,27 @@ import (
 	"thaw/virtio/queue/queuetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if left := leaked(); len(left) > 0 {
+			fmt.Fprintf(os.Stderr, "taps or namespaces left open: %v\n", left)
+			code = 1
+		}
+		os.Exit(code)
+	}))
+}
+
+// leaked lists open descriptors of taps and of network namespaces.
+func leaked() (left []string) {
+	fds, _ := filepath.Glob("/proc/self/fd/*")
+	for _, fd := range fds {
+		what, _ := os.Readlink(fd)
+		if what == "/dev/net/tun" || strings.HasPrefix(what, "net:[") {
+			left = append(left, what)
+		}
+	}
+	return left
+}
 
 var testOptions = Options{MAC: [6]byte{2, 0, 0, 0, 0, 1}, MTU: 1500, Offload: true}
 
