@@ -5,6 +5,7 @@
 //
 // Guest physical memory below 1 MiB while booting:
 //
+//	0x0010   MP floating pointer without a table
 //	0x0500   GDT
 //	0x7000   boot_params ("zero page")
 //	0x9000   page tables: PML4, PDPT, PD, identity for the first GiB
@@ -34,6 +35,7 @@ var (
 
 // Guest physical addresses.
 const (
+	mpAddress      = 0x10
 	gdtAddress     = 0x500
 	paramsAddress  = 0x7000
 	pageTables     = 0x9000
@@ -96,6 +98,7 @@ func Load(mem *guestmem.Memory, cfg Config) (Entry, error) {
 		{paramsAddress, params(mem, image, initrd, len(cfg.Cmdline))},
 		{pageTables, identityMap()},
 		{gdtAddress, gdt()},
+		{mpAddress, mpPointer()},
 	} {
 		if err := mem.WriteAt(w.b, w.at); err != nil {
 			return Entry{}, fmt.Errorf("boot: set up low memory: %w: %w", err, ErrMemoryTooSmall)
@@ -201,6 +204,21 @@ func gdt() []byte {
 	var b []byte
 	for _, d := range []uint64{0, 0, 0x00af_9b00_0000_ffff, 0x00cf_9300_0000_ffff} {
 		b = binary.LittleEndian.AppendUint64(b, d)
+	}
+	return b
+}
+
+// mpPointer is a floating pointer structure (Intel MultiProcessor
+// Specification 1.4 §4.1) that points to no table. Linux looks for one before
+// it has seen the ACPI tables, 16 bytes at a time through 65 KiB, and maps
+// each: on a pvm host that takes over a second. It ends at the first one
+// found, and goes by ACPI afterwards.
+func mpPointer() []byte {
+	b := make([]byte, 16)
+	copy(b, "_MP_")
+	b[8], b[9] = 1, 4 // paragraphs, revision
+	for _, v := range b[:10] {
+		b[10] -= v
 	}
 	return b
 }
