@@ -30,7 +30,7 @@ type Image struct {
 	Manifest Manifest
 }
 
-// Build returns the image python, node or dual, from the cache or newly made
+// Build returns the image python, node, dual or bench, from the cache or newly made
 // with the options of the environment. It says on progress (may be nil) what it
 // does. Making an image needs root and Debian's package archive.
 func Build(ctx context.Context, name string, progress io.Writer) (*Image, error) {

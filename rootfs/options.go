@@ -60,8 +60,9 @@ func (o Options) plans(name string) ([]plan, error) {
 		node = true
 	case "dual":
 		python, node = true, true
+	case benchImage:
 	default:
-		return nil, fmt.Errorf("rootfs: %w %q (there are python, node and dual)", ErrUnknownImage, name)
+		return nil, fmt.Errorf("rootfs: %w %q (there are python, node, dual and bench)", ErrUnknownImage, name)
 	}
 	var plans []plan
 	for _, p := range sources(python, o.Python, SourcePyPI) {

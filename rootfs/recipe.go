@@ -38,7 +38,11 @@ const (
 	componentPython       = "python"        // interpreter and fonts
 	componentPythonDebian = "python-debian" // libraries, where PyPI is not reached
 	componentNodeDebian   = "node-debian"   // Node, where npm's registry is not reached
+	componentBench        = "bench"         // load generators, in no image for jobs
 )
+
+// benchImage is the name of the image whose guests are measured beside QEMU's.
+const benchImage = "bench"
 
 func loadRecipe() (recipe, error) {
 	var r recipe
@@ -84,6 +88,9 @@ func (p plan) components() []string {
 	}
 	if p.node == SourceDebian {
 		c = append(c, componentNodeDebian)
+	}
+	if p.name == benchImage {
+		c = append(c, componentBench)
 	}
 	return c
 }

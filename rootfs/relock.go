@@ -117,6 +117,7 @@ func (b *builder) resolveDebian(ctx context.Context, work string) ([]byte, error
 		{componentBase, componentPython},
 		{componentBase, componentPython, componentPythonDebian},
 		{componentBase, componentNodeDebian},
+		{componentBase, componentBench},
 	} {
 		last := set[len(set)-1]
 		tree := filepath.Join(work, last)
