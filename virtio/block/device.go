@@ -124,3 +124,7 @@ func (d *Device) Freeze(top *os.File) error { return d.disk.Freeze(top) }
 // Drop undoes all writes since the last Freeze. Preconditions: paused or
 // inactive.
 func (d *Device) Drop() error { return d.disk.Drop() }
+
+// Written is how many blocks of 4 KiB the top layer holds: what a checkpoint
+// would have to keep. Preconditions: paused or inactive.
+func (d *Device) Written() int { return d.disk.Written() }

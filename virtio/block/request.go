@@ -119,6 +119,9 @@ func (r *request) ranges(size int64, dst *[maxRanges]span) ([]span, byte) {
 	return spans, statusOK
 }
 
+// zeroes says whether the request is about whole ranges, whatever its length.
+func (r *request) zeroes() bool { return r.kind == typeDiscard || r.kind == typeWriteZeroes }
+
 // setStatus writes the status byte.
 func (r *request) setStatus(status byte) {
 	b := [statusLen]byte{status}

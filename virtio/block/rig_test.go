@@ -3,6 +3,7 @@ package block
 import (
 	"encoding/binary"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -150,6 +151,7 @@ func (r *rig) wait() (written uint32) {
 		if time.Now().After(deadline) {
 			r.t.Fatal("no answer within 10 s")
 		}
+		runtime.Gosched()
 	}
 }
 

@@ -5,21 +5,22 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"thaw/internal/eventfd"
 	"thaw/virtio"
 	"thaw/virtio/block/disk"
 	"thaw/virtio/queue"
 )
 
-// publishBytes is how much a batch may move before the driver is told of what
-// is done: a guest that reads ahead works on the first part meanwhile.
-const publishBytes = 512 << 10
+// batchBytes ends a batch, and the driver is told of what is done: a guest
+// that reads ahead works on the first part meanwhile.
+const batchBytes = 512 << 10
 
 // server serves the queue of an active device.
 type server struct {
 	dev       *Device
 	disk      *disk.Disk
 	queue     *queue.Queue
-	kick      virtio.Queue
+	kick      *eventfd.FD
 	interrupt virtio.Interrupt
 	worker    *virtio.Worker
 	pool      pool
@@ -46,7 +47,7 @@ type server struct {
 func newServer(d *Device, a virtio.Activation) *server {
 	s := &server{
 		dev: d, disk: d.disk,
-		queue: a.Queues[0].Queue, kick: a.Queues[0], interrupt: a.Interrupt,
+		queue: a.Queues[0].Queue, kick: a.Queues[0].Kick, interrupt: a.Interrupt,
 		syncWrites: a.Features&featureFlush == 0,
 	}
 	s.back.L = &s.mu
@@ -59,7 +60,7 @@ func newServer(d *Device, a virtio.Activation) *server {
 }
 
 func (s *server) start() {
-	s.worker = virtio.StartWorker(s.kick.Kick, s, s.interrupt.NeedsReset)
+	s.worker = virtio.StartWorker(s.kick, s, s.interrupt.NeedsReset)
 }
 
 // pause returns when every request taken is answered.
@@ -91,36 +92,38 @@ func (s *server) Enable() bool { return s.queue.EnableNotify() }
 // Disable implements virtio.Handler.
 func (s *server) Disable() { s.queue.DisableNotify() }
 
-// Serve implements virtio.Handler. It takes no more than the queue's size at
-// once, so that a driver that never stops cannot hold up a pause.
+// Serve implements virtio.Handler. It returns after a bounded amount of work,
+// so that a driver that never stops cannot hold up a pause.
 func (s *server) Serve() (worked bool, err error) {
+	defer s.publish()
 	var moved int64
 	for range s.queue.Size() {
+		if !s.queue.Available() {
+			break
+		}
 		r := s.take()
 		ok, err := s.queue.Pop(&r.chain)
 		if err == nil && ok {
 			err = r.parse()
 		}
-		if err != nil || !ok {
+		if err != nil || !ok { // the driver may have taken its index back
 			s.idle = append(s.idle, r)
-			s.publish()
 			return worked, err
 		}
 		worked = true
 		if s.begin(r) {
 			s.answered = append(s.answered, r)
-			if moved += r.data.Done(); moved >= publishBytes {
-				s.publish()
-				moved = 0
-			}
+			moved += r.data.Done()
+		}
+		if moved >= batchBytes || r.zeroes() {
+			break
 		}
 	}
-	s.publish()
 	return worked, nil
 }
 
-// take returns a free request; it waits for the pool when all are there,
-// which only a driver that offers a chain twice can bring about.
+// take returns a free request. It waits for the pool when all are there: only
+// a driver that offers a chain twice can bring that about.
 func (s *server) take() *request {
 	if len(s.idle) == 0 {
 		s.publish()

@@ -189,9 +189,6 @@ func (d *Disk) Size() int64 { return d.size }
 // ReadOnly says whether writes are refused.
 func (d *Disk) ReadOnly() bool { return d.readOnly }
 
-// Layers is the number of files.
-func (d *Disk) Layers() int { return len(d.layers) }
-
 // top is the layer that is written.
 func (d *Disk) top() *layer { return &d.layers[len(d.layers)-1] }
 
