@@ -15,10 +15,6 @@ import (
 	"thaw/virtio/vsock"
 )
 
-// entropyRate bounds what a guest can ask of the host's generator, in bytes a
-// second: a guest needs some hundred bytes to seed its own.
-const entropyRate = 1 << 20
-
 // devices are the machine's virtio devices, in the order in which the guest
 // finds them.
 type devices struct {
@@ -52,7 +48,7 @@ func (d *devices) make(m *Machine) error {
 		d.vsock = dev
 		d.list = append(d.list, dev)
 	}
-	entropy, err := rng.New(rng.Config{Rate: entropyRate})
+	entropy, err := rng.New(rng.Config{Rate: rng.DefaultRate})
 	if err != nil {
 		return err
 	}

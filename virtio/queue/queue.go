@@ -12,7 +12,9 @@
 //	                                    Push  used ring entry
 //	takes from used ring             ←  Publish  used.idx
 //
-// A queue belongs to one goroutine.
+// A queue belongs to one goroutine, with one exception: Push and Publish touch
+// nothing that Pop, Unpop, Available, EnableNotify and DisableNotify do, so a
+// device may answer from other goroutines, which then take turns.
 package queue
 
 import (
