@@ -1,0 +1,72 @@
+package suite
+
+import (
+	"context"
+	"slices"
+)
+
+// Output takes results as they come.
+type Output struct {
+	Host    func(string)
+	Metric  func(Metric)
+	Failure func(Failure)
+}
+
+// Run measures everything and reports whether all could be measured. What it
+// makes on the host is gone when it returns, also when ctx is cancelled.
+func Run(ctx context.Context, cfg Config, out Output) (complete bool, err error) {
+	e, err := newEnv(ctx, cfg)
+	if err != nil {
+		return false, err
+	}
+	defer e.close()
+	out.Host(e.host)
+	complete = true
+	emit := func(m Metric) {
+		m.Host = e.host
+		out.Metric(m)
+	}
+	fail := func(name string, err error) {
+		complete = false
+		f := failure(name, err)
+		f.Host = e.host
+		out.Failure(f)
+	}
+	for _, part := range []struct {
+		names   []string
+		measure func(context.Context) ([]Metric, error)
+	}{
+		{[]string{coldStart, execTrue, vmmRSS}, e.coldStarts},
+		{[]string{coldInit, coldInitVS}, e.coldInits},
+	} {
+		if !e.wantsAny(part.names) {
+			continue
+		}
+		metrics, err := part.measure(ctx)
+		if ctx.Err() != nil {
+			return false, context.Cause(ctx)
+		}
+		for _, m := range metrics {
+			emit(m)
+		}
+		for _, name := range part.names {
+			measured := slices.ContainsFunc(metrics, func(m Metric) bool { return m.Name == name })
+			if err != nil && !measured {
+				fail(name, err)
+			}
+		}
+	}
+	if err := e.loads(ctx, emit, fail); err != nil {
+		return false, err
+	}
+	return complete, nil
+}
+
+// wantsAny reports whether one of the metrics is asked for.
+func (e *env) wantsAny(names []string) bool {
+	return len(e.cfg.Only) == 0 || slices.ContainsFunc(names, func(n string) bool { return slices.Contains(e.cfg.Only, n) })
+}
+
+func (e *env) wants(group []comparison) bool {
+	return slices.ContainsFunc(group, func(c comparison) bool { return e.wantsAny([]string{c.metric}) })
+}
