@@ -98,11 +98,14 @@ func explainStart(err error, cwd, path string) error {
 
 // Defaults of the rlimits that a request does not name.
 const (
-	defaultOpenFilesSoft = 1024 // select(2) cannot do more
-	defaultOpenFilesHard = 65536
-	defaultProcesses     = 4096
-	defaultStack         = 8 << 20
+	defaultOpenFiles = 65536
+	defaultProcesses = 4096
+	defaultStack     = 8 << 20
 )
+
+// DefaultRlimits are the limits of a job that names none. PID 1 takes them for
+// itself at boot, so that its children have them from the start.
+func DefaultRlimits() []launch.Rlimit { return rlimits(agentproto.Limits{}) }
 
 // rlimits turns limits into resource limits. Every one is set, so that
 // nothing of PID 1's own leaks into a job.
@@ -115,10 +118,6 @@ func rlimits(l agentproto.Limits) []launch.Rlimit {
 		return def
 	}
 	same := func(resource int, v uint64) launch.Rlimit { return launch.Rlimit{Resource: resource, Soft: v, Hard: v} }
-	files := launch.Rlimit{Resource: unix.RLIMIT_NOFILE, Soft: defaultOpenFilesSoft, Hard: defaultOpenFilesHard}
-	if l.OpenFiles > 0 {
-		files = same(unix.RLIMIT_NOFILE, uint64(l.OpenFiles))
-	}
 	cpu := same(unix.RLIMIT_CPU, inf)
 	if l.CPUSeconds > 0 {
 		// SIGXCPU at the limit, SIGKILL a second later.
@@ -130,7 +129,7 @@ func rlimits(l agentproto.Limits) []launch.Rlimit {
 	}
 	return []launch.Rlimit{
 		same(unix.RLIMIT_CORE, 0),
-		files,
+		same(unix.RLIMIT_NOFILE, pick(l.OpenFiles, defaultOpenFiles)),
 		cpu,
 		stack,
 		same(unix.RLIMIT_FSIZE, pick(l.FileSizeBytes, inf)),

@@ -108,6 +108,7 @@ func (e *execution) drain() (leftovers bool) {
 		}
 		if leftovers = e.populated(); leftovers {
 			e.kill()
+			e.waitEmpty()
 		}
 	}
 	// Every writer of the exec is dead or dying. A pipe that still has one
@@ -122,6 +123,15 @@ func (e *execution) drain() (leftovers bool) {
 // heldPatience is how long an output pipe may stay open and silent after the
 // exec's own processes were killed.
 const heldPatience = time.Second
+
+// waitEmpty waits for killed processes to die, so that nothing of an exec is
+// left when the host hears of its end. One that the kernel holds in a system
+// call for long is not waited for.
+func (e *execution) waitEmpty() {
+	for wait, end := 100*time.Microsecond, time.Now().Add(heldPatience); e.populated() && time.Now().Before(end); wait *= 2 {
+		time.Sleep(wait)
+	}
+}
 
 func (e *execution) populated() bool {
 	p, err := e.group.Populated()

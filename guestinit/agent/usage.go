@@ -64,10 +64,11 @@ func (s *Server) usage() (agentproto.Usage, error) {
 	if err != nil {
 		return agentproto.Usage{}, err
 	}
+	now := s.cfg.Cgroups.Now()
 	u := agentproto.Usage{
 		CPU: st.CPU, CPUUser: st.CPUUser, CPUSystem: st.CPUSystem, Wall: uptime(),
-		MemoryPeak: st.MemoryPeak, MemoryNow: st.MemoryNow, OOMKills: st.OOMKills,
-		PidsPeak: st.PidsPeak, PidsNow: st.PidsNow, Execs: int64(s.execCount()),
+		MemoryPeak: st.MemoryPeak, MemoryNow: now.MemoryBytes, OOMKills: st.OOMKills,
+		PidsPeak: st.PidsPeak, PidsNow: now.Pids, Execs: int64(s.execCount()),
 	}
 	if u.MemTotal, u.MemAvailable, err = memInfo(); err != nil {
 		return agentproto.Usage{}, err

@@ -6,15 +6,13 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"thaw/guestinit/agent"
 )
 
 // hostname is the same in every guest: forks share it, and nothing of the
 // host shows.
 const hostname = "sandbox"
-
-// maxOpenFiles is PID 1's own hard limit, and so the highest that a job can
-// be given.
-const maxOpenFiles = 65536
 
 // settings are written once. Kernels differ, so one that a kernel lacks is
 // skipped; one that cannot be written is an error.
@@ -60,9 +58,11 @@ func applySettings() error {
 	if err := unix.Sethostname([]byte(hostname)); err != nil {
 		return fmt.Errorf("set hostname: %w", err)
 	}
-	lim := unix.Rlimit{Cur: maxOpenFiles, Max: maxOpenFiles}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
-		return fmt.Errorf("set limit of open files: %w", err)
+	// A job's defaults do PID 1 no harm, and its children inherit them.
+	for _, l := range agent.DefaultRlimits() {
+		if err := unix.Setrlimit(l.Resource, &unix.Rlimit{Cur: l.Soft, Max: l.Hard}); err != nil {
+			return fmt.Errorf("set rlimit %d: %w", l.Resource, err)
+		}
 	}
 	return loopbackUp()
 }

@@ -77,11 +77,21 @@ func TestStats(t *testing.T) {
 	got, err := readStats(fake(t, files), all)
 	want := Stats{
 		CPU: 3 * time.Millisecond, CPUUser: 2 * time.Millisecond, CPUSystem: time.Millisecond,
-		MemoryPeak: 4096, MemoryNow: 2048, OOMKills: 2, PidsPeak: 12, PidsNow: 4, PidsRefused: 6,
+		MemoryPeak: 4096, OOMKills: 2, PidsPeak: 12, PidsRefused: 6,
 	}
 	if err != nil || got != want {
 		t.Errorf("%+v, %v", got, err)
 	}
+	t.Run("now", func(t *testing.T) {
+		m := &Manager{controllers: wanted, dir: fake(t, files)}
+		if got := m.Now(); got != (Now{MemoryBytes: 2048, Pids: 4}) {
+			t.Errorf("%+v", got)
+		}
+		m.controllers = nil
+		if got := m.Now(); got != (Now{}) {
+			t.Errorf("without controllers: %+v", got)
+		}
+	})
 	t.Run("older kernel", func(t *testing.T) {
 		delete(files, "memory.peak")
 		delete(files, "pids.peak")

@@ -10,10 +10,31 @@ import (
 // missing are 0.
 type Stats struct {
 	CPU, CPUUser, CPUSystem time.Duration
-	MemoryPeak, MemoryNow   int64 // bytes
+	MemoryPeak              int64 // bytes
 	OOMKills                int64 // processes killed for memory.max
-	PidsPeak, PidsNow       int64
+	PidsPeak                int64
 	PidsRefused             int64 // forks refused by pids.max
+}
+
+// Now is what groups hold at the moment.
+type Now struct {
+	MemoryBytes int64
+	Pids        int64
+}
+
+// Now reads what all groups together hold.
+func (m *Manager) Now() Now {
+	read := func(controller, name string) int64 {
+		if !m.has(controller) {
+			return 0
+		}
+		raw, err := readAt(m.dir, name)
+		if err != nil {
+			return 0
+		}
+		return number(raw)
+	}
+	return Now{MemoryBytes: read("memory", "memory.current"), Pids: read("pids", "pids.current")}
 }
 
 // readStats reads dir's counters; has tells which controllers to ask.
@@ -37,12 +58,10 @@ func readStats(dir *os.File, has func(string) bool) (Stats, error) {
 	}
 	if has("memory") {
 		s.MemoryPeak = number(read("memory.peak"))
-		s.MemoryNow = number(read("memory.current"))
 		s.OOMKills = field(read("memory.events"), "oom_kill")
 	}
 	if has("pids") {
 		s.PidsPeak = number(read("pids.peak"))
-		s.PidsNow = number(read("pids.current"))
 		s.PidsRefused = field(read("pids.events"), "max")
 	}
 	return s, nil

@@ -35,7 +35,7 @@ func (s *suite) rlimits(t *testing.T) {
 	t.Run("Defaults", func(t *testing.T) {
 		r := limits(agentproto.Limits{}, "cat /proc/self/limits")
 		for _, want := range []string{
-			"Max core file size 0 0 bytes", "Max open files 1024 ",
+			"Max core file size 0 0 bytes", "Max processes 4096 4096 processes",
 			"Max cpu time unlimited unlimited seconds", "Max file size unlimited unlimited bytes",
 		} {
 			if !strings.Contains(squeeze(r.out), want) {

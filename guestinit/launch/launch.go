@@ -20,11 +20,12 @@
 // makes no new thread from a locked one, so the restrictions spread to jobs
 // alone.
 //
-// Resource limits are the exception: they belong to the process, so the
-// launcher cannot hold them. The child asks to be traced before execve, and
-// stops with SIGTRAP behind it, before its first instruction; the launcher
-// then sets its limits and lets go. There is no instant in which the job runs
-// without them.
+// Resource limits are the exception: they belong to the process. The child
+// inherits the agent's own, which in a guest are a job's defaults, and a job
+// that needs no others just starts. Else the child asks to be traced before
+// execve, and stops with SIGTRAP behind it, before its first instruction; the
+// launcher then sets its limits and lets go. There is no instant in which the
+// job runs without them.
 //
 //	launcher                        child
 //	   │ clone3(VFORK, INTO_CGROUP) ─▶ setsid, setgroups, setgid, setuid,
@@ -50,7 +51,7 @@ import (
 )
 
 // Rlimit is one resource limit of a job. Limits only ever take: a value above
-// the launcher's own hard limit means that one.
+// the hard limit of the launcher's process means that one.
 type Rlimit struct {
 	Resource int // unix.RLIMIT_…
 	Soft     uint64
@@ -74,7 +75,7 @@ type Spec struct {
 type Launcher struct {
 	requests chan request
 	done     chan struct{}
-	hard     [nRlimits]uint64 // own hard limits, by resource
+	own      [nRlimits]unix.Rlimit // of this process, by resource
 }
 
 // nRlimits is RLIM_NLIMITS.
@@ -97,12 +98,10 @@ var ErrClosed = errors.New("launch: launcher is closed")
 // restriction cannot be had: no job is ever started with less.
 func New(r *reaper.Reaper) (*Launcher, error) {
 	l := &Launcher{requests: make(chan request), done: make(chan struct{})}
-	for resource := range l.hard {
-		var lim unix.Rlimit
-		if err := unix.Getrlimit(resource, &lim); err != nil {
+	for resource := range l.own {
+		if err := unix.Getrlimit(resource, &l.own[resource]); err != nil {
 			return nil, fmt.Errorf("launch: get rlimit %d: %w", resource, err)
 		}
-		l.hard[resource] = lim.Max
 	}
 	// Whatever this process was itself started with is not for jobs. Go opens
 	// everything else with close-on-exec.
@@ -159,6 +158,7 @@ func (l *Launcher) Close() { close(l.done) }
 
 // start forks, limits and releases one job, on the launcher's thread.
 func (l *Launcher) start(spec Spec) (int, *reaper.Status, error) {
+	limits := l.toSet(spec.Rlimits)
 	pid, err := syscall.ForkExec(spec.Path, spec.Argv, &syscall.ProcAttr{
 		Dir:   spec.Dir,
 		Env:   spec.Env,
@@ -168,13 +168,16 @@ func (l *Launcher) start(spec Spec) (int, *reaper.Status, error) {
 			Credential:  &syscall.Credential{Uid: spec.UID, Gid: spec.GID}, // and no supplementary group
 			UseCgroupFD: true,
 			CgroupFD:    spec.CgroupFD,
-			Ptrace:      true,
+			Ptrace:      len(limits) > 0,
 		},
 	})
 	if err != nil {
 		return 0, nil, fmt.Errorf("launch: start %q: %w", spec.Path, err)
 	}
-	ended, err := l.release(pid, spec.Rlimits)
+	if len(limits) == 0 {
+		return pid, nil, nil
+	}
+	ended, err := release(pid, limits)
 	if err != nil {
 		// It still stands behind its execve, or is dying. It never ran.
 		_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -183,9 +186,22 @@ func (l *Launcher) start(spec Spec) (int, *reaper.Status, error) {
 	return pid, ended, nil
 }
 
+// toSet returns the limits that a child does not inherit as they should be.
+func (l *Launcher) toSet(want []Rlimit) []Rlimit {
+	var out []Rlimit
+	for _, r := range want {
+		own := l.own[r.Resource]
+		r.Soft, r.Hard = min(r.Soft, own.Max), min(r.Hard, own.Max)
+		if r.Soft != own.Cur || r.Hard != own.Max {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
 // release waits for the stop behind execve, sets the limits and detaches. It
 // returns the status if the child was killed before.
-func (l *Launcher) release(pid int, limits []Rlimit) (*reaper.Status, error) {
+func release(pid int, limits []Rlimit) (*reaper.Status, error) {
 	for {
 		var s reaper.Status
 		_, err := syscall.Wait4(pid, &s.Wait, syscall.WALL, &s.Rusage)
@@ -206,8 +222,7 @@ func (l *Launcher) release(pid int, limits []Rlimit) (*reaper.Status, error) {
 		}
 	}
 	for _, r := range limits {
-		hard := l.hard[r.Resource]
-		lim := unix.Rlimit{Cur: min(r.Soft, hard), Max: min(r.Hard, hard)}
+		lim := unix.Rlimit{Cur: r.Soft, Max: r.Hard}
 		if err := unix.Prlimit(pid, r.Resource, &lim, nil); err != nil {
 			return nil, fmt.Errorf("set rlimit %d: %w", r.Resource, err)
 		}
