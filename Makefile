@@ -4,6 +4,7 @@ GO      ?= go
 BIN     := bin
 GOBUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w'
 BINS    := thaw thawd thaw-vmm thaw-init
+BENCH   := thaw-bench bench-guest
 
 # Go files; a change of any makes the programs again (go build does the rest).
 SOURCES := $(shell find . -name '*.go' -o -name '*.s' -o -name go.mod | grep -v /testdata/)
@@ -17,11 +18,16 @@ help: ## list the targets
 deps: ## install what building and testing needs (Debian, as root)
 	./scripts/deps
 
-build: $(addprefix $(BIN)/,$(BINS)) $(BIN)/labinit $(BIN)/runner ## build the programs into bin/
+build: $(addprefix $(BIN)/,$(BINS) $(BENCH)) $(BIN)/labinit $(BIN)/runner ## build the programs into bin/
 
 $(BIN)/%: $(SOURCES)
 	@mkdir -p $(BIN)
 	$(GOBUILD) -o $@ $(if $(wildcard cmd/$*),./cmd/$*,$(if $(wildcard lab/$*),./lab/$*,./integration/$*))
+
+# A module of its own: what only measuring needs stays out of the other programs.
+$(addprefix $(BIN)/,$(BENCH)): $(SOURCES)
+	@mkdir -p $(BIN)
+	cd bench && $(GOBUILD) -o ../$@ ./cmd/$(@F)
 
 kernel: $(BIN)/thaw ## build the tuned guest kernel (5 to 7 minutes once, then cached)
 	$(BIN)/thaw kernel build
@@ -66,7 +72,8 @@ fuzz: ## run each fuzz test for a short while
 lint: ## gofmt, vet, staticcheck
 	./scripts/lint
 
-bench: build kernel images ## cold start, block and network figures beside QEMU's
+bench: deps build kernel images ## cold start, block and network figures beside QEMU's
+	$(BIN)/thaw image build bench
 	$(BIN)/thaw bench start
 
 clean: ## remove what was built here; the cache stays

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"time"
 
 	"thaw/bench/load"
 )
@@ -45,6 +46,9 @@ func fio(j load.Job) (load.Result, error) {
 	}, nil
 }
 
+// serverBusy is what iperf3 says while its server still ends the last test.
+const serverBusy = "the server is busy"
+
 // iperf sends to the host or has it send.
 func iperf(j load.Job) (load.Result, error) {
 	args := []string{"-J", "-c", load.HostIP, "-t", fmt.Sprint(j.Time.Seconds())}
@@ -52,6 +56,10 @@ func iperf(j load.Job) (load.Result, error) {
 		args = append(args, "-R")
 	}
 	out, err := output("iperf3", args...)
+	for try := 0; err != nil && strings.Contains(err.Error(), serverBusy) && try < 50; try++ {
+		time.Sleep(20 * time.Millisecond)
+		out, err = output("iperf3", args...)
+	}
 	if err != nil {
 		return load.Result{}, err
 	}

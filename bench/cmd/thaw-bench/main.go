@@ -48,11 +48,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	f := start.Flags()
 	f.BoolVar(&cfg.Quick, "quick", false, "fewer samples: done within two minutes")
-	f.BoolVar(&asJSON, "json", false, "print one JSON object a line")
 	f.StringVar(&cfg.RawDir, "raw", "", "store every sample in a file of this folder")
 	f.StringSliceVar(&cfg.Only, "only", nil, "measure only these metrics (and those that come with them)")
 	f.StringVar(&cfg.Kernel, "kernel", "", "path of the guest kernel (default: the tuned one)")
 	f.StringVar(&cfg.Bin, "bin", "", "folder of thawd, thaw-vmm, thaw-init and bench-guest (default: that of thaw-bench)")
+	root.PersistentFlags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
 	root.AddCommand(start)
 	root.SetArgs(args)
 	root.SetOut(stdout)
