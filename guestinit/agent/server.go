@@ -51,7 +51,7 @@ type Config struct {
 }
 
 // DefaultDrain lets a pipeline's last program finish after its shell.
-const DefaultDrain = 100 * time.Millisecond
+const DefaultDrain = 250 * time.Millisecond
 
 // Server is the agent.
 type Server struct {

@@ -80,6 +80,9 @@ func sinceKernelStart() time.Duration {
 
 // startAgent makes the server; the caller gives it a listener.
 func (m *Machine) startAgent(ctx context.Context) error {
+	if err := dropResource(); err != nil {
+		return err
+	}
 	r := reaper.New()
 	l, err := launch.New(r)
 	if err != nil {

@@ -224,7 +224,7 @@ func (s *suite) ends(t *testing.T) {
 		}
 	})
 	t.Run("PipelineFinishes", func(t *testing.T) {
-		if out := s.shell(t, "(sleep 0.02; echo late) & exit 0"); out != "late\n" {
+		if out := s.shell(t, "(sleep 0.01; echo late) & exit 0"); out != "late\n" {
 			t.Errorf("got %q", out)
 		}
 	})

@@ -28,7 +28,7 @@ func restrict() error {
 	if err := dropBounding(); err != nil {
 		return err
 	}
-	if err := clearInheritable(); err != nil {
+	if err := setOwn(); err != nil {
 		return err
 	}
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
@@ -62,15 +62,19 @@ func dropBounding() error {
 	return nil
 }
 
-func clearInheritable() error {
+// setOwn puts all permitted capabilities into effect on this thread, whatever
+// the rest of the agent does without, and makes none inheritable.
+func setOwn() error {
 	hdr := unix.CapUserHeader{Version: linuxCapabilityVersion}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&hdr, &data[0]); err != nil {
 		return fmt.Errorf("launch: get capabilities: %w", err)
 	}
-	data[0].Inheritable, data[1].Inheritable = 0, 0
+	for i := range data {
+		data[i].Effective, data[i].Inheritable = data[i].Permitted, 0
+	}
 	if err := unix.Capset(&hdr, &data[0]); err != nil {
-		return fmt.Errorf("launch: clear inheritable capabilities: %w", err)
+		return fmt.Errorf("launch: set capabilities: %w", err)
 	}
 	return nil
 }
