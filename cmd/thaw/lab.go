@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -109,6 +110,9 @@ func (a *app) labRun(ctx context.Context, argv []string) error {
 	return nil
 }
 
+// labTestTimeout bounds the tests of one package in the lab.
+const labTestTimeout = 40 * time.Minute
+
 // labTest builds the packages' tests here and runs them in a lab that ends
 // with them.
 func (a *app) labTest(ctx context.Context, packages []string) (err error) {
@@ -126,8 +130,13 @@ func (a *app) labTest(ctx context.Context, packages []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("thaw: find this program: %w", err)
+	}
 	for i := range tests {
-		tests[i].Env = lab.Environ()
+		tests[i].Env = append(lab.Environ(), "THAW_BIN="+filepath.Dir(self), "REQUIRE_KVM=1")
+		tests[i].Timeout = labTestTimeout
 	}
 	report, err := lab.Test(ctx, l, tests, a.stdout)
 	fmt.Fprintf(a.stdout, "lab: %d packages passed, %d failed; %d restarts of the lab %v\n",
