@@ -25,7 +25,10 @@ import (
 	"thaw/client"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// After it has refused a body, the server waits half a second before it closes.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
+}
 
 // echo is a launcher whose machines "run" a script by printing its content; the
 // artifacts are fixed.

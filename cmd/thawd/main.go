@@ -61,7 +61,7 @@ func run(args []string, stderr io.Writer) int {
 	f.StringVar(&o.bin, "bin", executableDir(), "folder of thaw-vmm and thaw-init")
 	f.BoolVar(&o.dev, "dev", false, "development mode: start although the host lacks cgroup controllers")
 	f.BoolVar(&o.json, "json", false, "write logs and errors as JSON")
-	f.DurationVar(&o.readyTimeout, "ready-timeout", 30*time.Second, "how long a guest may take to be ready")
+	f.DurationVar(&o.readyTimeout, "ready-timeout", 0, "how long a guest may take to be ready (default 30s, in the lab 5m)")
 	cmd.SetArgs(args)
 	cmd.SetErr(stderr)
 	err := cmd.ExecuteContext(context.Background())

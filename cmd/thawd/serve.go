@@ -30,11 +30,24 @@ const (
 	streamsEnd = 5 * time.Second
 )
 
+// How long a guest may take to be ready: a hundred times what it takes on an idle
+// host, and the same for the lab, whose CPU is emulated.
+const (
+	readyTimeout    = 30 * time.Second
+	labReadyTimeout = 5 * time.Minute
+)
+
 // serve runs the daemon until ctx ends.
 func serve(ctx context.Context, o options, log *slog.Logger) error {
 	host := hostinfo.Detect()
 	if err := fit(host, o.dev); err != nil {
 		return err
+	}
+	if o.readyTimeout == 0 {
+		o.readyTimeout = readyTimeout
+		if host.Kind == hostinfo.Lab {
+			o.readyTimeout = labReadyTimeout
+		}
 	}
 	set, err := checkedAssets(o, host)
 	if err != nil {
