@@ -20,10 +20,19 @@ func main() {
 	} else {
 		fmt.Printf("%sdone\n", load.Prefix)
 	}
-	unix.Sync()
+	drain()
 	// With reboot=t on the command line: a triple fault, which ends the machine.
 	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART); err != nil {
 		fmt.Printf("%sfailed reboot: %v\n", load.Prefix, err)
+	}
+}
+
+// drain waits until the console has sent what was printed: the kernel would
+// restart with the rest still in the terminal's buffer.
+func drain() {
+	const afterOutput = 1 // TCSBRK with an argument other than 0 is tcdrain (tty_ioctl(4))
+	if err := unix.IoctlSetInt(1, unix.TCSBRK, afterOutput); err != nil {
+		fmt.Printf("%sfailed drain: %v\n", load.Prefix, err)
 	}
 }
 
