@@ -20,6 +20,7 @@ import (
 	"thaw/internal/kvmtest"
 	"thaw/kernel"
 	"thaw/rootfs"
+	"thaw/vmm"
 	"thaw/vmm/vmmproc"
 )
 
@@ -105,16 +106,6 @@ func kernels(t *testing.T) []*kernel.Kernel {
 	return append(list, stock)
 }
 
-// cmdline is the kernel's command line on this kind of host.
-func cmdline(t *testing.T, extra string) string {
-	t.Helper()
-	line := "console=ttyS0 quiet reboot=t panic=-1"
-	if hostinfo.Detect().Kind == hostinfo.PVM {
-		line += " nofsgsbase" // two exits less at each context switch
-	}
-	return line + extra
-}
-
 // spec returns a machine of the given shape without disks.
 func spec(t *testing.T, k *kernel.Kernel, s shape, initrd string) vmmproc.Spec {
 	t.Helper()
@@ -131,7 +122,7 @@ func spec(t *testing.T, k *kernel.Kernel, s shape, initrd string) vmmproc.Spec {
 	return vmmproc.Spec{
 		Binary: filepath.Join(bin, "thaw-vmm"), KVM: kvmtest.Device(t), Memory: memory,
 		Kernel: open(t, k.Path), Initrd: open(t, initrd),
-		VCPUs: s.vcpus, MemoryBytes: uint64(size), Cmdline: cmdline(t, ""),
+		VCPUs: s.vcpus, MemoryBytes: uint64(size), Cmdline: vmm.Cmdline(hostinfo.Detect().Kind == hostinfo.PVM),
 		ConsoleLog: 256 << 10, UID: 210000, GID: 210000, Dev: true,
 		// The lab and a host under load are slow.
 		StartTimeout: time.Minute, PingTimeout: time.Minute,
