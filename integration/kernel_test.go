@@ -32,7 +32,7 @@ func TestKernelPrograms(t *testing.T) {
 	}
 	initrd := archive(t, files)
 	for _, k := range kernels(t) {
-		for _, s := range shapes {
+		for _, s := range shapes() {
 			t.Run(k.Manifest.Name+"/"+s.String(), func(t *testing.T) {
 				p := start(t, spec(t, k, s, initrd))
 				exit := wait(t, p, 10*time.Minute)

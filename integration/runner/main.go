@@ -1,6 +1,7 @@
-// Command runner is the init of a guest that runs the kernel's test programs:
-// each file in /tests, one after the other. Its output goes to the console,
-// with a line "RESULT name ok" or "RESULT name FAIL reason" for each.
+// Command runner is the init of a test's guest. It runs each file in /tests, one
+// after the other: a line "RESULT name ok" or "RESULT name FAIL reason" for each
+// goes to the console. The kernel's command line asks for more: runner.net for a
+// transfer over eth0, runner.panic for a panic at the end instead of power off.
 package main
 
 import (
@@ -16,6 +17,9 @@ import (
 // patience is how long one program may take.
 const patience = 2 * time.Minute
 
+// transferSize is how much goes over the network each way, in bytes.
+const transferSize = 64 << 20
+
 func main() {
 	for _, m := range [][2]string{{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/tmp"}} {
 		os.MkdirAll(m[1], 0o755)
@@ -28,8 +32,16 @@ func main() {
 	for _, name := range names {
 		fmt.Printf("RESULT %s %s\n", filepath.Base(name), run(name))
 	}
+	if option("runner.net") {
+		if err := transfer(transferSize); err != nil {
+			fmt.Printf("NET FAIL %v\n", err)
+		}
+	}
 	fmt.Println("runner: done")
 	time.Sleep(200 * time.Millisecond) // the console drains
+	if option("runner.panic") {
+		os.WriteFile("/proc/sysrq-trigger", []byte("c"), 0)
+	}
 	unix.Sync()
 	unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 }

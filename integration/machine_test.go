@@ -1,0 +1,122 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"thaw/guestinit/agentclient"
+	"thaw/guestinit/agentproto"
+	"thaw/vmm/vmmproc"
+)
+
+// TestGuestPanics: a panic ends the machine with its reason and what the
+// kernel said last.
+func TestGuestPanics(t *testing.T) {
+	initrd := archive(t, map[string]string{"init": filepath.Join(bin, "runner")})
+	for _, k := range kernels(t) {
+		t.Run(k.Manifest.Name, func(t *testing.T) {
+			m := spec(t, k, shape{1, 512}, initrd)
+			m.Cmdline += " runner.panic"
+			exit := wait(t, start(t, m), 3*time.Minute)
+			if exit.Reason != vmmproc.GuestPanic || !bytes.Contains(exit.Console, []byte("Kernel panic - not syncing")) {
+				t.Errorf("machine ended: %s\n%s", exit, exit.Console)
+			}
+		})
+	}
+}
+
+// TestKilled: a VMM that is killed from outside is told apart from one that
+// crashed.
+func TestKilled(t *testing.T) {
+	g := bootGuest(t, kernels(t)[0], shape{1, 512}, "python", nil)
+	if err := unix.Kill(g.PID(), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	exit := wait(t, g.Process, time.Minute)
+	if exit.Reason != vmmproc.Signalled || exit.Signal != unix.SIGKILL {
+		t.Errorf("machine ended: %s, signal %v", exit, exit.Signal)
+	}
+}
+
+// TestWallClock: the guest knows the time from the start.
+func TestWallClock(t *testing.T) {
+	g := bootGuest(t, kernels(t)[0], shape{1, 512}, "python", nil)
+	best := time.Hour
+	for range 5 {
+		before := time.Now()
+		out := g.run(t, "date", "+%s%N")
+		after := time.Now()
+		ns, err := strconv.ParseInt(strings.TrimSpace(out), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		guest := time.Unix(0, ns)
+		switch {
+		case guest.Before(before):
+			best = min(best, before.Sub(guest))
+		case guest.After(after):
+			best = min(best, guest.Sub(after))
+		default:
+			best = 0
+		}
+	}
+	if best > 100*time.Millisecond {
+		t.Errorf("guest's clock is off by %v", best)
+	}
+}
+
+// TestMemoryComesBack: pages that the guest frees are reported by its balloon
+// driver and return to the host.
+func TestMemoryComesBack(t *testing.T) {
+	var spec vmmproc.Spec
+	g := bootGuest(t, kernels(t)[0], shape{1, 512}, "python", func(s *vmmproc.Spec) { spec = *s })
+	used := func() int64 {
+		var st unix.Stat_t
+		if err := unix.Fstat(int(spec.Memory.Fd()), &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Blocks * 512 >> 20
+	}
+	before := used()
+	const hog = 256 // MiB
+	g.run(t, "python3", "-c", "b = bytearray("+strconv.Itoa(hog)+" << 20)\nfor i in range(0, len(b), 4096): b[i] = 1")
+	peak := used()
+	if peak < before+hog/2 {
+		t.Fatalf("memory in use went from %d to %d MiB: the hog left no trace", before, peak)
+	}
+	// Linux reports free pages every two seconds, in blocks of 4 MiB.
+	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		now := used()
+		if now < peak-hog/2 {
+			t.Logf("MiB in use: %d before, %d at the peak, %d after", before, peak, now)
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d MiB in use, %d at the peak: nothing came back", now, peak)
+		}
+	}
+}
+
+// run runs a program and returns its output; it must succeed.
+func (g *guest) run(t *testing.T, argv ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var out, errOut bytes.Buffer
+	p, err := g.client.Exec(ctx, agentproto.ExecRequest{Argv: argv}, agentclient.ExecIO{Stdout: &out, Stderr: &errOut})
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := p.Wait()
+	if err != nil || status.Cause != agentproto.CauseExited || status.Code != 0 {
+		t.Fatalf("%v: %+v, %v\n%s", argv, status, err, errOut.Bytes())
+	}
+	return out.String()
+}

@@ -1,0 +1,146 @@
+package integration
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"thaw/internal/kvmtest"
+	"thaw/virtio/net/tap"
+	"thaw/vmm/vmmproc"
+)
+
+const transferSize = 64 << 20
+
+var netLine = regexp.MustCompile(`(?m)^NET (\S+) (.*?)\r?$`)
+
+// TestNetwork moves data both ways between a guest and a namespace that the
+// test makes, over a tap with offloads.
+func TestNetwork(t *testing.T) {
+	initrd := archive(t, map[string]string{"init": filepath.Join(bin, "runner")})
+	for _, k := range kernels(t) {
+		if k.ModulesDir != "" {
+			continue // the runner loads no modules; the tuned kernel has the driver built in
+		}
+		for _, s := range []shape{{1, 512}, {2, 512}} {
+			t.Run(s.String(), func(t *testing.T) {
+				n := newNetwork(t)
+				m := spec(t, k, s, initrd)
+				m.Tap, m.MAC = n.tap, [6]byte{2, 0, 0, 0, 0, 2}
+				m.Cmdline += " runner.net"
+				exit := wait(t, start(t, m), 5*time.Minute)
+				found := map[string]string{}
+				for _, line := range netLine.FindAllSubmatch(exit.Console, -1) {
+					found[string(line[1])] = string(line[2])
+				}
+				if received := <-n.received; received == "" || received != found["sent"] {
+					t.Errorf("guest sent %q, host received %q", found["sent"], received)
+				}
+				if sent := <-n.sent; sent == "" || sent != found["received"] {
+					t.Errorf("host sent %q, guest received %q", sent, found["received"])
+				}
+				if exit.Reason != vmmproc.Poweroff || t.Failed() {
+					t.Errorf("machine ended: %s\n%s", exit, exit.Console)
+				}
+			})
+		}
+	}
+}
+
+// network is a namespace with the host's end of a guest's network.
+type network struct {
+	tap            *os.File
+	received, sent chan string // digests
+}
+
+// newNetwork makes the namespace on a thread of its own, which ends with the
+// test and takes the namespace along.
+func newNetwork(t *testing.T) *network {
+	t.Helper()
+	n := &network{received: make(chan string, 1), sent: make(chan string, 1)}
+	made := make(chan error)
+	var listeners []net.Listener
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread is in the namespace
+		made <- func() error {
+			ns, err := netns.New()
+			if err != nil {
+				return err
+			}
+			defer ns.Close()
+			if n.tap, _, err = tap.Open(tap.Config{Name: "tap0", Offload: true}); err != nil {
+				return err
+			}
+			link, err := netlink.LinkByName("tap0")
+			if err != nil {
+				return err
+			}
+			addr, err := netlink.ParseAddr("10.99.0.1/24")
+			if err != nil {
+				return err
+			}
+			if err := netlink.AddrAdd(link, addr); err != nil {
+				return err
+			}
+			if err := netlink.LinkSetUp(link); err != nil {
+				return err
+			}
+			for port := 1; port <= 2; port++ {
+				l, err := net.Listen("tcp", fmt.Sprintf("10.99.0.1:%d", port))
+				if err != nil {
+					return err
+				}
+				listeners = append(listeners, l)
+			}
+			return nil
+		}()
+	}()
+	err := <-made
+	t.Cleanup(func() {
+		for _, l := range listeners {
+			l.Close()
+		}
+		if n.tap != nil {
+			n.tap.Close()
+		}
+	})
+	if err != nil {
+		kvmtest.Unavailable(t, "no network namespace with a tap: %v", err)
+	}
+	go n.serve(listeners[0], n.received, func(c net.Conn, sum io.Writer) error {
+		_, err := io.Copy(sum, c)
+		return err
+	})
+	go n.serve(listeners[1], n.sent, func(c net.Conn, sum io.Writer) error {
+		_, err := io.CopyN(io.MultiWriter(c, sum), rand.NewChaCha8([32]byte{2}), transferSize)
+		return err
+	})
+	return n
+}
+
+// serve takes one connection and gives the digest of what went over it, or
+// nothing when it broke.
+func (n *network) serve(l net.Listener, digest chan<- string, f func(c net.Conn, sum io.Writer) error) {
+	defer close(digest)
+	c, err := l.Accept()
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	sum := sha256.New()
+	if f(c, sum) == nil {
+		digest <- hex.EncodeToString(sum.Sum(nil))
+	}
+}
