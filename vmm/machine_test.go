@@ -167,6 +167,13 @@ func TestRegisterReadsDoNotExit(t *testing.T) {
 			if n := m.Stats().MMIORead; n != want {
 				t.Errorf("%d exits for register reads, want %d", n, want)
 			}
+			counters := m.Counters()
+			if counters["exits.mmio_read"] != want || counters["exits.port_io"] == 0 {
+				t.Errorf("counters %v", counters)
+			}
+			if _, ok := counters["block0.read_bytes"]; !ok {
+				t.Errorf("no counters of the disk: %v", counters)
+			}
 		})
 	}
 }

@@ -2,8 +2,17 @@ package vmm
 
 import (
 	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync/atomic"
 
+	"thaw/virtio"
 	"thaw/virtio/balloon"
+	"thaw/virtio/block"
+	"thaw/virtio/net"
+	"thaw/virtio/rng"
+	"thaw/virtio/vsock"
 )
 
 // Stats counts what a machine did since it was made.
@@ -22,6 +31,71 @@ func (m *Machine) Stats() Stats {
 		s.OtherExits += c.exit.Other.Load()
 	}
 	return s
+}
+
+// Counters returns Stats and what the devices counted, by name: "exits.mmio_read",
+// "block0.reads".
+func (m *Machine) Counters() map[string]uint64 {
+	s := m.Stats()
+	values := map[string]uint64{
+		"exits.port_io": s.PortIO, "exits.mmio_read": s.MMIORead, "exits.mmio_write": s.MMIOWrite, "exits.other": s.OtherExits,
+	}
+	disks := 0
+	for _, d := range m.devices.list {
+		name, metrics := describe(d)
+		if name == "block" {
+			name = fmt.Sprint(name, disks)
+			disks++
+		}
+		count(values, name, reflect.ValueOf(metrics).Elem())
+	}
+	return values
+}
+
+// describe returns a device's name and its metrics, a pointer to a struct of
+// counters.
+func describe(d virtio.Device) (name string, metrics any) {
+	switch d := d.(type) {
+	case *block.Device:
+		return "block", d.Metrics()
+	case *net.Device:
+		return "net", d.Metrics()
+	case *vsock.Device:
+		return "vsock", d.Metrics()
+	case *rng.Device:
+		return "rng", d.Metrics()
+	case *balloon.Device:
+		return "balloon", d.Metrics()
+	default:
+		return "", new(struct{})
+	}
+}
+
+// count adds the counters of a struct, and of the structs in it.
+func count(values map[string]uint64, prefix string, s reflect.Value) {
+	for i := range s.NumField() {
+		name := prefix + "." + snake(s.Type().Field(i).Name)
+		switch f := s.Field(i).Addr().Interface().(type) {
+		case *atomic.Uint64:
+			values[name] = f.Load()
+		default:
+			if s.Field(i).Kind() == reflect.Struct {
+				count(values, name, s.Field(i))
+			}
+		}
+	}
+}
+
+// snake turns a Go name into one of a counter: ReadBytes into read_bytes.
+func snake(name string) string {
+	var b strings.Builder
+	for i, r := range name {
+		if r >= 'A' && r <= 'Z' && i > 0 && name[i-1] >= 'a' && name[i-1] <= 'z' {
+			b.WriteByte('_')
+		}
+		b.WriteRune(r)
+	}
+	return strings.ToLower(b.String())
 }
 
 // SetBalloon asks the guest to give back mib MiB of its memory; zero gives

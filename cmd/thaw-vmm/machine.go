@@ -93,16 +93,16 @@ func reason(r vmm.Reason) vmmproto.Reason {
 func (m machine) Pause() error  { m.Machine.Pause(); return nil }
 func (m machine) Resume() error { m.Machine.Resume(); return nil }
 
-// Stats are those of the process; the machine counts nothing yet that is not one of these.
+// Stats are the machine's counters and those of the process.
 func (m machine) Stats() map[string]uint64 {
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
-	return map[string]uint64{
-		"vmm.heap_bytes":  mem.HeapAlloc,
-		"vmm.sys_bytes":   mem.Sys,
-		"vmm.goroutines":  uint64(runtime.NumGoroutine()),
-		"vmm.collections": uint64(mem.NumGC),
-	}
+	values := m.Counters()
+	values["vmm.heap_bytes"] = mem.HeapAlloc
+	values["vmm.sys_bytes"] = mem.Sys
+	values["vmm.goroutines"] = uint64(runtime.NumGoroutine())
+	values["vmm.collections"] = uint64(mem.NumGC)
+	return values
 }
 
 func (m machine) Phases() []vmmproto.Phase {
