@@ -136,6 +136,7 @@ func (a *app) labTest(ctx context.Context, packages []string) (err error) {
 	}
 	for i := range tests {
 		tests[i].Env = append(lab.Environ(), "THAW_BIN="+filepath.Dir(self), "REQUIRE_KVM=1")
+		tests[i].Args = append(tests[i].Args, "-test.v") // shows that it goes on
 		tests[i].Timeout = labTestTimeout
 	}
 	report, err := lab.Test(ctx, l, tests, a.stdout)
