@@ -58,10 +58,11 @@ func floorPower(n int64) int64 {
 	return p
 }
 
-// diskClass rounds a workspace up to the size that its disk is made in.
+// diskClass rounds a workspace, of at most maxDisk bytes, up to the size that its
+// disk is made in.
 func diskClass(bytes int64) int64 {
 	class := int64(minDisk)
-	for class < bytes {
+	for class < bytes && class < maxDisk {
 		class *= 2
 	}
 	return class
@@ -99,8 +100,11 @@ func resolveLimits(asked, defaults, most api.Limits) (api.Limits, *api.Error) {
 			err = impossible("cpu_cores", fmt.Sprint(c), fmt.Sprint(least), fmt.Sprint(most.CPUCores))
 		}
 	}
+	if err != nil {
+		return api.Limits{}, err
+	}
 	l.WorkspaceBytes = diskClass(l.WorkspaceBytes)
-	return l, err
+	return l, nil
 }
 
 func impossible(name, got, least, most string) *api.Error {

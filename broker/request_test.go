@@ -3,6 +3,7 @@ package broker
 import (
 	"encoding/json"
 	"io"
+	"math"
 	"strings"
 	"testing"
 
@@ -88,7 +89,7 @@ func TestDefaultsFitASmallHost(t *testing.T) {
 }
 
 func TestDiskClass(t *testing.T) {
-	for in, want := range map[int64]int64{1: minDisk, minDisk: minDisk, minDisk + 1: 2 * minDisk, 1 << 30: 1 << 30, 1<<30 + 1: 2 << 30} {
+	for in, want := range map[int64]int64{1: minDisk, minDisk: minDisk, minDisk + 1: 2 * minDisk, 1 << 30: 1 << 30, 1<<30 + 1: 2 << 30, math.MaxInt64: maxDisk} {
 		if got := diskClass(in); got != want {
 			t.Errorf("%d: %d, want %d", in, got, want)
 		}
