@@ -120,3 +120,33 @@ func (g *guest) run(t *testing.T, argv ...string) string {
 	}
 	return out.String()
 }
+
+// TestLongStream: a stream much longer than any buffer on its way arrives
+// whole. (A credit count that overtook a newer one once stopped it for good.)
+func TestLongStream(t *testing.T) {
+	g := bootGuest(t, kernels(t)[0], shape{2, 512}, "python", nil)
+	const mib = 256
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	var out counter
+	p, err := g.client.Exec(ctx, agentproto.ExecRequest{
+		Argv: []string{"dd", "if=/dev/zero", "bs=1M", "count=" + strconv.Itoa(mib), "status=none"},
+	}, agentclient.ExecIO{Stdout: &out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, err := p.Wait(); err != nil || status.Code != 0 {
+		t.Fatalf("%+v, %v", status, err)
+	}
+	if out != mib<<20 {
+		t.Errorf("%d bytes arrived, want %d", out, mib<<20)
+	}
+}
+
+// counter counts what is written to it.
+type counter int64
+
+func (c *counter) Write(p []byte) (int, error) {
+	*c += counter(len(p))
+	return len(p), nil
+}

@@ -44,6 +44,7 @@ type conn struct {
 	// From the guest: bytes received, handed on, and what it was last told of
 	// that. All three wrap.
 	received, forwarded, announced uint32
+	announcing                     bool   // a packet that tells it is on its way
 	pending, spare                 []byte // waits for the writer; the writer's
 	writing                        bool   // the writer holds spare
 	guestDone                      bool   // the guest sends no more
@@ -64,15 +65,22 @@ func newConn(s *session, p pair) *conn {
 	return c
 }
 
-// header returns the header of a packet to the guest, with the credit that
-// it now has.
-func (c *conn) header(op uint16) header {
-	h := c.s.to(c.pair, op)
+// announce returns how much was handed on, for a packet that goes to the guest
+// now. Preconditions: the receive queue is held, so that counts reach the guest
+// in order.
+func (c *conn) announce() uint32 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.announced = c.forwarded
-	h.fwdCnt = c.forwarded
-	return h
+	c.announced, c.announcing = c.forwarded, false
+	return c.forwarded
+}
+
+// send sends a packet with an operation, flags and payload to the guest. Not
+// for the worker, which must not wait for the receive queue.
+func (c *conn) send(op uint16, flags uint32, payload []byte) bool {
+	h := c.s.to(c.pair, op)
+	h.flags = flags
+	return c.s.toGuest.send(h, c, payload)
 }
 
 func (c *conn) setCredit(h header) {
@@ -128,7 +136,7 @@ func (c *conn) read() {
 			c.mu.Lock()
 			c.sent += uint32(n)
 			c.mu.Unlock()
-			if !c.s.toGuest.send(c.header(opData), buf[:n]) {
+			if !c.send(opData, 0, buf[:n]) {
 				return
 			}
 			c.s.device.metrics.ToGuest.Add(uint64(n))
@@ -136,9 +144,7 @@ func (c *conn) read() {
 		switch {
 		case err == nil:
 		case errors.Is(err, io.EOF):
-			h := c.header(opShutdown)
-			h.flags = shutdownSend
-			c.s.toGuest.send(h, nil)
+			c.send(opShutdown, shutdownSend, nil)
 			return
 		default:
 			c.reset()
@@ -162,7 +168,7 @@ func (c *conn) waitCredit() uint32 {
 		if !asked {
 			asked = true
 			c.mu.Unlock()
-			c.s.toGuest.send(c.header(opCreditRequest), nil)
+			c.send(opCreditRequest, 0, nil)
 			c.mu.Lock()
 			continue
 		}
@@ -210,7 +216,7 @@ func (c *conn) write() {
 		}
 		c.s.device.metrics.FromGuest.Add(uint64(len(buf)))
 		if due {
-			c.s.toGuest.send(c.header(opCreditUpdate), nil)
+			c.send(opCreditUpdate, 0, nil)
 		}
 	}
 }
@@ -225,9 +231,14 @@ func (c *conn) waitDeaf() {
 }
 
 // creditDue says whether the guest, as far as it knows, has used up half of
-// its credit. Preconditions: mu is held.
+// its credit, and should be told of more now; it says so once. Preconditions:
+// mu is held.
 func (c *conn) creditDue() bool {
-	return c.received-c.announced > bufferSize/2 && c.forwarded != c.announced
+	if c.announcing || c.received-c.announced <= bufferSize/2 || c.forwarded == c.announced {
+		return false
+	}
+	c.announcing = true
+	return true
 }
 
 // fromGuest handles a packet of the guest's, on the worker.
@@ -261,10 +272,10 @@ func (c *conn) fromGuest(h header, payload [][]byte) {
 	case !ok:
 		if c.drop() {
 			c.s.device.metrics.Reset.Add(1)
-			c.s.reply(c.s.to(c.pair, opReset))
+			c.s.reply(c.s.to(c.pair, opReset), nil)
 		}
 	case answer != 0:
-		c.s.reply(c.header(answer))
+		c.s.reply(c.s.to(c.pair, answer), c)
 	}
 }
 
@@ -335,7 +346,7 @@ func (c *conn) drop() bool {
 func (c *conn) reset() {
 	if c.drop() {
 		c.s.device.metrics.Reset.Add(1)
-		c.s.toGuest.send(c.s.to(c.pair, opReset), nil)
+		c.s.toGuest.send(c.s.to(c.pair, opReset), nil, nil)
 	}
 }
 

@@ -48,7 +48,11 @@ func (g *toGuest) watch() {
 // send delivers a packet, or several with the same header where the driver's
 // buffers are smaller than the payload; their length is set here. It returns
 // false when the queue is closed.
-func (g *toGuest) send(h header, payload []byte) bool {
+//
+// The credit of the connection c, nil where the packet belongs to none, is put
+// in at the last moment: the guest believes the packet that it sees last, so an
+// older count that overtakes a newer one would take credit away for good.
+func (g *toGuest) send(h header, c *conn, payload []byte) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for {
@@ -62,6 +66,9 @@ func (g *toGuest) send(h header, payload []byte) bool {
 		}
 		n := min(len(payload), int(w.Len())-headerSize)
 		h.length = uint32(n)
+		if c != nil {
+			h.fwdCnt = c.announce()
+		}
 		var b [headerSize]byte
 		h.encode(&b)
 		w.Write(b[:])

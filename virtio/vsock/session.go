@@ -19,6 +19,13 @@ var (
 // sends without reading slows itself down.
 const maxReplies = 256
 
+// packet is a packet to the guest without payload, and its connection, if it
+// has one.
+type packet struct {
+	header header
+	conn   *conn
+}
+
 // session is the device while it is active. It serves the transmit queue.
 type session struct {
 	device  *Device
@@ -28,7 +35,7 @@ type session struct {
 	irq     virtio.Interrupt
 	chain   queue.Chain
 	bufs    [][]byte
-	replies chan header
+	replies chan packet
 	quit    chan struct{} // closed by close
 	tasks   sync.WaitGroup
 
@@ -42,7 +49,7 @@ func newSession(d *Device, a virtio.Activation) *session {
 	s := &session{
 		device: d, irq: a.Interrupt, tx: a.Queues[transmitQueue].Queue,
 		toGuest: newToGuest(a.Queues[receiveQueue], a.Interrupt),
-		replies: make(chan header, maxReplies), quit: make(chan struct{}),
+		replies: make(chan packet, maxReplies), quit: make(chan struct{}),
 		conns: map[pair]*conn{}, nextPort: firstHostPort,
 	}
 	s.tasks.Go(s.sendReplies)
@@ -87,9 +94,9 @@ func (s *session) close() {
 
 // reply queues a packet without payload for the guest. It is called by the
 // worker only.
-func (s *session) reply(h header) {
+func (s *session) reply(h header, c *conn) {
 	select {
-	case s.replies <- h:
+	case s.replies <- packet{h, c}:
 	case <-s.quit:
 	}
 }
@@ -97,8 +104,8 @@ func (s *session) reply(h header) {
 func (s *session) sendReplies() {
 	for {
 		select {
-		case h := <-s.replies:
-			s.toGuest.send(h, nil)
+		case p := <-s.replies:
+			s.toGuest.send(p.header, p.conn, nil)
 		case <-s.quit:
 			return
 		}
@@ -133,7 +140,7 @@ func (s *session) Serve() (worked bool, err error) {
 			break
 		}
 		worked = true
-		if err := s.packet(); err != nil {
+		if err := s.take(); err != nil {
 			return worked, err
 		}
 		s.tx.Push(&s.chain, 0)
@@ -144,9 +151,9 @@ func (s *session) Serve() (worked bool, err error) {
 	return worked, nil
 }
 
-// packet handles the packet in s.chain. An error breaks the queue; what is
+// take handles the packet in s.chain. An error breaks the queue; what is
 // wrong about one connection only resets that.
-func (s *session) packet() error {
+func (s *session) take() error {
 	r := s.chain.Reader()
 	var raw [headerSize]byte
 	if n, _ := r.Read(raw[:]); n < headerSize {
@@ -164,7 +171,7 @@ func (s *session) packet() error {
 	if h.kind != typeStream {
 		s.device.metrics.Invalid.Add(1)
 		if h.op != opReset {
-			s.reply(s.to(p, opReset))
+			s.reply(s.to(p, opReset), nil)
 		}
 		return nil
 	}
@@ -179,7 +186,7 @@ func (s *session) packet() error {
 	case h.op == opRequest:
 		s.guestConnects(p, h)
 	case h.op != opReset:
-		s.reply(s.to(p, opReset))
+		s.reply(s.to(p, opReset), nil)
 	}
 	return nil
 }
@@ -190,7 +197,7 @@ func (s *session) guestConnects(p pair, h header) {
 	connect := s.device.options.Connect
 	if connect == nil || !s.add(c) {
 		s.device.metrics.Refused.Add(1)
-		s.reply(s.to(p, opReset))
+		s.reply(s.to(p, opReset), nil)
 		return
 	}
 	c.setCredit(h)
@@ -207,7 +214,7 @@ func (s *session) guestConnects(p pair, h header) {
 			c.reset()
 			return
 		}
-		if c.open(socket) && s.toGuest.send(c.header(opResponse), nil) {
+		if c.open(socket) && s.toGuest.send(s.to(p, opResponse), c, nil) {
 			c.pump()
 		}
 	})
@@ -232,7 +239,7 @@ func (s *session) hostConnects(port uint32) *conn {
 	if !s.add(c) {
 		return nil
 	}
-	if !s.toGuest.send(s.to(p, opRequest), nil) || !c.waitAccepted() {
+	if !s.toGuest.send(s.to(p, opRequest), c, nil) || !c.waitAccepted() {
 		c.drop()
 		return nil
 	}
