@@ -19,6 +19,7 @@ const (
 
 	featureHTT         = 1 << 28 // edx of leaf 1
 	featureTSCDeadline = 1 << 24 // ecx of leaf 1
+	featureHypervisor  = 1 << 31 // ecx of leaf 1; KVM leaves it to the VMM
 
 	levelSMT  = 1 << 8
 	levelCore = 2 << 8
@@ -42,7 +43,7 @@ func vcpuCPUID(supported []gokvm.CPUIDEntry2, id, count int, tscDeadline bool) [
 			if count > 1 {
 				e.Edx |= featureHTT
 			}
-			e.Ecx &^= featureTSCDeadline
+			e.Ecx = e.Ecx&^featureTSCDeadline | featureHypervisor
 			if tscDeadline {
 				e.Ecx |= featureTSCDeadline
 			}
