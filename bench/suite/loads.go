@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"thaw/bench/load"
@@ -43,7 +44,10 @@ func (e *env) comparisons() [][]comparison {
 
 // loads measures block and network on both sides.
 func (e *env) loads(ctx context.Context, emit func(Metric), fail func(string, error)) error {
-	groups := e.comparisons()
+	groups := slices.DeleteFunc(e.comparisons(), func(g []comparison) bool { return !e.wants(g) })
+	if len(groups) == 0 {
+		return nil
+	}
 	failAll := func(err error) {
 		for _, g := range groups {
 			for _, c := range g {
@@ -63,9 +67,6 @@ func (e *env) loads(ctx context.Context, emit func(Metric), fail func(string, er
 	}
 	rounds := pick(e.cfg.Quick, 3, 7)
 	for _, group := range groups {
-		if !e.wants(group) {
-			continue
-		}
 		samples := map[string][][]load.Result{}
 		for i := range rounds {
 			for j := range 2 {

@@ -56,14 +56,15 @@ func residentKiB(smaps io.Reader) (kib int, err error) {
 	return kib, nil
 }
 
-// processRSS returns a process's resident memory in MiB.
-func processRSS(pid int) (float64, error) {
+// processMemory returns a field of /proc/PID/status that is a size, in MiB: VmRSS
+// is what is resident now, VmHWM the most that ever was.
+func processMemory(pid int, field string) (float64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, fmt.Errorf("suite: memory of process %d: %w", pid, err)
 	}
 	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if rest, ok := strings.CutPrefix(line, field+":"); ok {
 			var kib int
 			if _, err := fmt.Sscanf(rest, "%d kB", &kib); err != nil {
 				return 0, fmt.Errorf("suite: memory of process %d: %w", pid, err)
@@ -71,5 +72,5 @@ func processRSS(pid int) (float64, error) {
 			return float64(kib) / 1024, nil
 		}
 	}
-	return 0, fmt.Errorf("suite: process %d has no VmRSS", pid)
+	return 0, fmt.Errorf("suite: process %d has no %s", pid, field)
 }

@@ -12,6 +12,12 @@ type Output struct {
 	Failure func(Failure)
 }
 
+// part is a measurement that gives several metrics.
+type part struct {
+	metrics []string
+	measure func(context.Context) ([]Metric, error)
+}
+
 // Run measures everything and reports whether all could be measured. What it
 // makes on the host is gone when it returns, also when ctx is cancelled.
 func Run(ctx context.Context, cfg Config, out Output) (complete bool, err error) {
@@ -32,24 +38,25 @@ func Run(ctx context.Context, cfg Config, out Output) (complete bool, err error)
 		f.Host = e.host
 		out.Failure(f)
 	}
-	for _, part := range []struct {
-		names   []string
-		measure func(context.Context) ([]Metric, error)
-	}{
+	parts := []part{
 		{[]string{coldStart, execTrue, vmmRSS}, e.coldStarts},
 		{[]string{coldInit, coldInitVS}, e.coldInits},
-	} {
-		if !e.wantsAny(part.names) {
+	}
+	if !cfg.Quick {
+		parts = append(parts, part{[]string{stdoutRate}, e.streamStdout})
+	}
+	for _, p := range parts {
+		if !e.wantsAny(p.metrics) {
 			continue
 		}
-		metrics, err := part.measure(ctx)
+		metrics, err := p.measure(ctx)
 		if ctx.Err() != nil {
 			return false, context.Cause(ctx)
 		}
 		for _, m := range metrics {
 			emit(m)
 		}
-		for _, name := range part.names {
+		for _, name := range p.metrics {
 			measured := slices.ContainsFunc(metrics, func(m Metric) bool { return m.Name == name })
 			if err != nil && !measured {
 				fail(name, err)

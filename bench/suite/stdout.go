@@ -1,0 +1,93 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"thaw/api"
+	"thaw/client"
+)
+
+// outputBytes is what the job of streamStdout prints.
+const outputBytes = 1 << 30
+
+// outputScript prints outputBytes, and on stderr by how many KiB the guest's free
+// memory shrank meanwhile at most: that is all that the agent can have held.
+const outputScript = `import os, sys
+def available():
+    with open("/proc/meminfo") as f:
+        return next(int(l.split()[1]) for l in f if l.startswith("MemAvailable:"))
+chunk = (b"x" * 63 + b"\n") * 1024
+first = least = available()
+for i in range(%d):
+    os.write(1, chunk)
+    if i %% 64 == 0:
+        least = min(least, available())
+print(first - least, file=sys.stderr)
+`
+
+// streamStdout has a job print 1 GiB through the daemon to a client, and looks at
+// the memory that it takes in between.
+func (e *env) streamStdout(ctx context.Context) (_ []Metric, err error) {
+	if _, err := e.image(ctx, "python"); err != nil {
+		return nil, err
+	}
+	d, err := e.startDaemon(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if serr := d.stop(); err == nil {
+			err = serr
+		}
+	}()
+	e.say("a job that prints %d MiB", outputBytes>>20)
+	before, err := processMemory(d.cmd.Process.Pid, "VmRSS")
+	if err != nil {
+		return nil, err
+	}
+	in, err := d.client.AddInput(ctx, strings.NewReader(fmt.Sprintf(outputScript, outputBytes>>16)))
+	if err != nil {
+		return nil, err
+	}
+	job, err := d.client.Submit(ctx, api.JobRequest{
+		Runtime: "python", Script: "main.py", Inputs: []api.InputRef{{Name: "main.py", Input: in.Input}},
+		Limits: api.Limits{StdoutBytes: 2 * outputBytes, WallSeconds: 600},
+	})
+	if err != nil {
+		return nil, err
+	}
+	var first, last time.Time
+	var got int64
+	var stderr strings.Builder
+	job, err = d.client.Follow(ctx, job.ID, client.Watcher{
+		Stdout: func(b []byte) error {
+			if last = time.Now(); got == 0 {
+				first = last
+			}
+			got += int64(len(b))
+			return nil
+		},
+		Stderr: func(b []byte) error { stderr.Write(b); return nil },
+	})
+	if err != nil {
+		return nil, err
+	}
+	if got != outputBytes || job.Result == nil || job.Result.Error != nil {
+		return nil, fmt.Errorf("suite: job printed %d of %d bytes and ended as %s: %s", got, outputBytes, job.State, stderr.String())
+	}
+	peak, err := processMemory(d.cmd.Process.Pid, "VmHWM")
+	if err != nil {
+		return nil, err
+	}
+	var guestKiB float64
+	if _, err := fmt.Sscanf(stderr.String(), "%g", &guestKiB); err != nil {
+		return nil, fmt.Errorf("suite: job said %q about its memory: %w", stderr.String(), err)
+	}
+	rate := float64(got) / last.Sub(first).Seconds() / 1e6
+	m := distribution(stdoutRate, "MB/s", []float64{rate})
+	m.Detail = fmt.Sprintf("thawd %.1f MiB before, %.1f MiB at most; guest at most %.1f MiB more", before, peak, guestKiB/1024)
+	return []Metric{m}, e.sample(stdoutRate, map[string]float64{"mb_s": rate, "thawd_before_mib": before, "thawd_peak_mib": peak, "guest_kib": guestKiB})
+}
