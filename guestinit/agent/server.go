@@ -43,8 +43,8 @@ type Config struct {
 	Shutdown func()
 	// Image is the description of the image, as it is. Optional.
 	Image []byte
-	// Phases are the steps of the boot so far. Optional.
-	Phases []agentproto.Phase
+	// Phases returns the steps of the boot so far. Optional.
+	Phases func() []agentproto.Phase
 	// Drain is how long processes that outlive an exec's main one may go on
 	// before they are killed. 0 is DefaultDrain.
 	Drain time.Duration

@@ -17,9 +17,12 @@ import (
 func (s *Server) Info() agentproto.Info {
 	info := agentproto.Info{
 		Version: agentproto.Version, CPUs: int64(runtime.NumCPU()),
-		Image: s.cfg.Image, Phases: s.cfg.Phases,
+		Image:       s.cfg.Image,
 		Controllers: s.cfg.Cgroups.Controllers(), Skipped: s.cfg.Cgroups.Skipped(),
 		Uptime: uptime(), AgentRSS: residentBytes(),
+	}
+	if s.cfg.Phases != nil {
+		info.Phases = s.cfg.Phases()
 	}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {

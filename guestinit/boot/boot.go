@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,8 +32,10 @@ const imageFile = "/etc/thaw/image.json"
 // Machine is a booted guest.
 type Machine struct {
 	Server *agent.Server
-	phases []agentproto.Phase
 	disk   *os.File // of the writable disk, for the end
+
+	mu     sync.Mutex
+	phases []agentproto.Phase // guarded by mu
 }
 
 // Boot makes a machine of the initramfs that this process runs in. It must be
@@ -61,13 +65,21 @@ func Boot(ctx context.Context) (*Machine, error) {
 	if err := m.startAgent(ctx); err != nil {
 		return nil, fmt.Errorf("boot: agent: %w", err)
 	}
-	m.mark("agent")
 	return m, nil
 }
 
 // mark notes the end of a phase.
 func (m *Machine) mark(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.phases = append(m.phases, agentproto.Phase{Name: name, At: sinceKernelStart()})
+}
+
+// Phases returns the steps of the boot so far.
+func (m *Machine) Phases() []agentproto.Phase {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.phases)
 }
 
 func sinceKernelStart() time.Duration {
@@ -88,10 +100,12 @@ func (m *Machine) startAgent(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	m.mark("launcher")
 	groups, err := cgroup.New(cgroup.Config{Mount: cgroup.Mount, Name: "jobs", ReserveBytes: reserve})
 	if err != nil {
 		return err
 	}
+	m.mark("cgroups")
 	image, err := os.ReadFile(imageFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read %s: %w", imageFile, err)
@@ -102,17 +116,21 @@ func (m *Machine) startAgent(ctx context.Context) error {
 	m.Server, err = agent.New(agent.Config{
 		Workspace: Workspace, Disks: []string{Workspace, "/tmp"},
 		Launcher: l, Reaper: r, Cgroups: groups,
-		Log: Log, Shutdown: m.PowerOff, Image: image, Phases: m.phases,
+		Log: Log, Shutdown: m.PowerOff, Image: image, Phases: m.Phases,
 	})
 	if err != nil {
 		return err
 	}
 	go r.Run(ctx)
+	m.mark("agent")
 	return nil
 }
 
 // Serve serves the host until the machine ends.
-func (m *Machine) Serve(l net.Listener) error { return m.Server.Serve(l) }
+func (m *Machine) Serve(l net.Listener) error {
+	m.mark("listen")
+	return m.Server.Serve(l)
+}
 
 // Log writes one line to the console.
 func Log(format string, args ...any) {

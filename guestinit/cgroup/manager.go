@@ -82,15 +82,19 @@ func enable(path string) ([]string, error) {
 	}
 	var have []string
 	for _, c := range strings.Fields(string(raw)) {
-		if !slices.Contains(wanted, c) {
-			continue
+		if slices.Contains(wanted, c) {
+			have = append(have, c)
 		}
-		if err := os.WriteFile(filepath.Join(path, "cgroup.subtree_control"), []byte("+"+c), 0); err != nil {
-			return nil, fmt.Errorf("cgroup: enable %s: %w", c, err)
-		}
-		have = append(have, c)
+	}
+	if len(have) == 0 {
+		return nil, nil
 	}
 	slices.Sort(have)
+	// All in one write: the kernel waits for a grace period at each.
+	all := "+" + strings.Join(have, " +")
+	if err := os.WriteFile(filepath.Join(path, "cgroup.subtree_control"), []byte(all), 0); err != nil {
+		return nil, fmt.Errorf("cgroup: enable %s: %w", all, err)
+	}
 	return have, nil
 }
 
