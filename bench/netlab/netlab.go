@@ -41,7 +41,7 @@ func New(ctx context.Context) (*Lab, error) {
 	}
 	l := &Lab{stop: make(chan struct{}), done: make(chan struct{})}
 	made := make(chan error)
-	go l.hold(program, made)
+	onOwnThread(func() { l.hold(program, made) })
 	if err := <-made; err != nil {
 		l.Close()
 		return nil, err
@@ -53,10 +53,28 @@ func New(ctx context.Context) (*Lab, error) {
 	return l, nil
 }
 
+// onOwnThread runs f on a thread that ends with it, and returns when that thread
+// is found. It is not the main thread, which never ends and would stay in the
+// namespace.
+func onOwnThread(f func()) {
+	found := make(chan struct{})
+	go func() {
+		defer close(found)
+		runtime.LockOSThread() // not unlocked for f: its thread is not used again
+		if unix.Gettid() == os.Getpid() {
+			onOwnThread(f)
+			runtime.UnlockOSThread()
+			return
+		}
+		found <- struct{}{}
+		f()
+	}()
+	<-found
+}
+
 // hold runs on a thread in the namespace, which stays as long as the server:
 // the kernel kills a child with the thread that made it (PDEATHSIG).
 func (l *Lab) hold(program string, made chan<- error) {
-	runtime.LockOSThread() // and never unlocked: the thread ends with this function
 	defer close(l.done)
 	err := l.make()
 	if err == nil {

@@ -13,6 +13,9 @@ import (
 // outputBytes is what the job of streamStdout prints.
 const outputBytes = 1 << 30
 
+// streamTimeout bounds it.
+const streamTimeout = 2 * time.Minute
+
 // outputScript prints outputBytes, and on stderr by how many KiB the guest's free
 // memory shrank meanwhile at most: that is all that the agent can have held.
 const outputScript = `import os, sys
@@ -59,6 +62,8 @@ func (e *env) streamStdout(ctx context.Context) (_ []Metric, err error) {
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
+	defer cancel()
 	var first, last time.Time
 	var got int64
 	var stderr strings.Builder
@@ -75,8 +80,12 @@ func (e *env) streamStdout(ctx context.Context) (_ []Metric, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if got != outputBytes || job.Result == nil || job.Result.Error != nil {
-		return nil, fmt.Errorf("suite: job printed %d of %d bytes and ended as %s: %s", got, outputBytes, job.State, stderr.String())
+	if job.Result == nil {
+		return nil, fmt.Errorf("suite: job is %s without a result", job.State)
+	}
+	if got != outputBytes || job.Result.Error != nil {
+		return nil, fmt.Errorf("suite: job printed %d of %d bytes and ended as %s: %v: %s",
+			got, outputBytes, job.State, job.Result.Error, stderr.String())
 	}
 	peak, err := processMemory(d.cmd.Process.Pid, "VmHWM")
 	if err != nil {
