@@ -9,8 +9,6 @@ import (
 
 // Exit reasons, section 5 (KVM_EXIT_…).
 const (
-	ExitUnknown       = 0
-	ExitException     = 1
 	ExitIO            = 2
 	ExitHalt          = 5
 	ExitMMIO          = 6
@@ -29,7 +27,8 @@ const (
 )
 
 // Run lets the processor run until something needs the VMM (section 4.10).
-// interrupted is true when Interrupt or a signal ended it without an exit.
+// interrupted is true when SetImmediateExit or a signal ended it without an
+// exit.
 //
 // The call goes through the Go scheduler's system call path: a raw one would
 // keep the processor of this thread and hold up every garbage collection.

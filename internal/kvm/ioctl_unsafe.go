@@ -18,11 +18,9 @@ var (
 
 // irqfd mirrors struct kvm_irqfd.
 type irqfd struct {
-	fd         uint32
-	gsi        uint32
-	flags      uint32
-	resampleFD uint32
-	_          [16]byte
+	fd  uint32
+	gsi uint32
+	_   [24]byte // flags, resamplefd, padding
 }
 
 // ioeventfd mirrors struct kvm_ioeventfd.

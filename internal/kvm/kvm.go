@@ -1,7 +1,8 @@
 // Package kvm binds the parts of the kernel's KVM interface that gokvm lacks,
-// and wraps both in handles that own their descriptors: System is /dev/kvm,
-// VM a machine, VCPU one of its processors. Sections in comments are those of
-// the kernel's Documentation/virt/kvm/api.rst.
+// and wraps both in handles: System is /dev/kvm, whose descriptor stays the
+// caller's, VM a machine and VCPU one of its processors, which own theirs.
+// Sections in comments are those of the kernel's
+// Documentation/virt/kvm/api.rst.
 //
 // gokvm passes pointers as integers through a function of its own; an object
 // on a goroutine's stack could move in between. What goes through gokvm here
@@ -24,11 +25,8 @@ var ErrNotUsable = errors.New("kvm is not usable")
 // Capabilities that are asked for by number (KVM_CAP_…).
 const (
 	CapIRQChip      = 0
-	CapNRVCPUs      = 9
 	CapIRQFD        = 32
 	CapIoeventfd    = 36
-	CapXSave        = 55
-	CapMaxVCPUs     = 66
 	CapTSCDeadline  = 72
 	CapReadonlyMem  = 81
 	CapImmediateRun = 136
@@ -37,13 +35,14 @@ const (
 // apiVersion has been 12 since Linux 2.6.22 (section 4.1).
 const apiVersion = 12
 
-// System is /dev/kvm.
+// System is /dev/kvm. It holds nothing that needs closing.
 type System struct {
 	file     *os.File
 	mmapSize int
 }
 
-// Open checks file, an open /dev/kvm, and takes it over.
+// Open checks file, an open /dev/kvm. The caller closes it after the last use of
+// the System; machines made from it live on.
 func Open(file *os.File) (*System, error) {
 	version, err := gokvm.GetAPIVersion(file.Fd())
 	if err != nil {
@@ -58,9 +57,6 @@ func Open(file *os.File) (*System, error) {
 	}
 	return &System{file: file, mmapSize: int(size)}, nil
 }
-
-// Close closes /dev/kvm. Machines made from it live on.
-func (s *System) Close() error { return s.file.Close() }
 
 // Capability returns the value of a KVM_CAP_…; zero means that the host does
 // not have it (section 4.4).
@@ -115,7 +111,10 @@ func (vm *VM) Close() error {
 	}
 	fd := vm.fd
 	vm.fd = 0
-	return unix.Close(int(fd))
+	if err := unix.Close(int(fd)); err != nil {
+		return fmt.Errorf("kvm: close vm: %w", err)
+	}
+	return nil
 }
 
 // Addresses of pages that VMX hosts need for themselves (sections 4.36 and
@@ -155,7 +154,7 @@ func (vm *VM) NewVCPU(id int) (*VCPU, error) {
 }
 
 // VCPU is a processor. Run and the register calls belong to one thread;
-// Interrupt may be called from any.
+// SetImmediateExit may be called from any.
 type VCPU struct {
 	id    int
 	fd    uintptr
@@ -172,7 +171,10 @@ func (c *VCPU) Close() error {
 	}
 	run := c.run
 	c.run = nil
-	return errors.Join(unix.Munmap(run), unix.Close(int(c.fd)))
+	if err := errors.Join(unix.Munmap(run), unix.Close(int(c.fd))); err != nil {
+		return fmt.Errorf("kvm: close vcpu %d: %w", c.id, err)
+	}
+	return nil
 }
 
 // SetCPUID tells the processor what its CPUID instruction answers (section
@@ -183,15 +185,6 @@ func (c *VCPU) SetCPUID(entries []gokvm.CPUIDEntry2) error {
 		return fmt.Errorf("kvm: set cpuid of vcpu %d: %w", c.id, err)
 	}
 	return nil
-}
-
-// Regs returns the general registers.
-func (c *VCPU) Regs() (gokvm.Regs, error) {
-	r, err := gokvm.GetRegs(c.fd)
-	if err != nil {
-		return gokvm.Regs{}, fmt.Errorf("kvm: get registers of vcpu %d: %w", c.id, err)
-	}
-	return *r, nil
 }
 
 // SetRegs sets the general registers.
