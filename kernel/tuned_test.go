@@ -85,7 +85,7 @@ func TestTunedKeyDependsOnInputs(t *testing.T) {
 		}
 		seen[key] = true
 	}
-	if tunedKey(pkg, tc) != tunedKey(pkg, tc) {
+	if first, again := tunedKey(pkg, tc), tunedKey(pkg, tc); first != again {
 		t.Error("one input has two keys")
 	}
 }

@@ -20,7 +20,7 @@ var (
 	ErrDigest = errors.New("package does not match the lock's digest")
 	// ErrLockDrift: Debian serves other versions than the lock's and Options.Locked
 	// is set. The error is a *DriftError.
-	ErrLockDrift = errors.New("Debian's packages have moved on from the lock")
+	ErrLockDrift = errors.New("packages of Debian have moved on from the lock")
 	// ErrLock: a lock file is malformed.
 	ErrLock = errors.New("malformed lock")
 	// ErrDamaged: an image in the cache is not as its manifest says.
