@@ -7,7 +7,7 @@ type Reason string
 
 // Reasons.
 const (
-	PowerOff    Reason = "poweroff"     // the guest switched itself off
+	Poweroff    Reason = "poweroff"     // the guest switched itself off
 	Reset       Reason = "reset"        // the guest asked for a reset, which ends a machine
 	TripleFault Reason = "triple_fault" // as reboot=t ends, and as a broken kernel ends
 	Panic       Reason = "panic"        // the guest's kernel panicked

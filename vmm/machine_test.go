@@ -130,7 +130,7 @@ func TestHowMachinesEnd(t *testing.T) {
 		console string
 	}{
 		"reset":           {join(asmPrint("hello"), asmReset), Reset, "hello"},
-		"power off":       {asmOut(sleepPort, 5<<2|1<<5), PowerOff, ""},
+		"power off":       {asmOut(sleepPort, 5<<2|1<<5), Poweroff, ""},
 		"pvpanic":         {join(asmPrint("dying"), asmOut(panicPort, 1)), Panic, "dying"},
 		"panic message":   {join(asmPrint("Kernel panic - not syncing: x"), asmFault), Panic, "Kernel panic - not syncing: x"},
 		"triple fault":    {asmFault, TripleFault, ""},

@@ -45,7 +45,7 @@ func (d *platform) out(port uint16, p []byte) {
 		d.uart.Write(port-serial.Port, v)
 	case port == sleepPort && v&acpi.SleepEnable != 0:
 		if kind := v >> 2 & 7; kind == acpi.SleepTypeOff {
-			d.end(PowerOff, "acpi soft off")
+			d.end(Poweroff, "acpi soft off")
 		}
 	case port == keyboardPort && v == resetCommand:
 		d.end(Reset, "keyboard controller reset")

@@ -24,11 +24,11 @@ type vcpu struct {
 	id   int
 	kvm  *kvm.VCPU
 	tid  atomic.Int32 // of its thread, zero before it runs
-	exit ExitCounts
+	exit exitCounts
 }
 
-// ExitCounts counts a processor's exits to user space.
-type ExitCounts struct {
+// exitCounts counts a processor's exits to user space.
+type exitCounts struct {
 	PortIO, MMIORead, MMIOWrite, Other atomic.Uint64
 }
 

@@ -33,8 +33,6 @@ var (
 	ErrVCPUs      = errors.New("vcpu count is out of range")
 	ErrMemorySize = errors.New("memory size is out of range")
 	ErrHost       = errors.New("host's kvm lacks what a machine needs")
-
-	errNoBalloon = errors.New("vmm: machine has no balloon")
 )
 
 // Config says what a machine is made of. New takes over none of the files;

@@ -75,7 +75,7 @@ func (m machine) Run(ctx context.Context) (vmmproto.Exited, error) {
 
 func reason(r vmm.Reason) vmmproto.Reason {
 	switch r {
-	case vmm.PowerOff:
+	case vmm.Poweroff:
 		return vmmproto.Poweroff
 	case vmm.Reset:
 		return vmmproto.Reset
