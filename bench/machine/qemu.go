@@ -78,7 +78,7 @@ func (q *QEMU) Arguments(b Boot) []string {
 func (q *QEMU) command(ctx context.Context, b Boot) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, q.Program, q.Arguments(b)...)
 	// A group of its own: Ctrl-C is bench's to handle.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if b.Tap != nil {
 		cmd.ExtraFiles = []*os.File{b.Tap}
 	}

@@ -58,7 +58,7 @@ func (e *env) startDaemon(ctx context.Context) (*daemon, error) {
 	}
 	d := &daemon{cmd: exec.Command(filepath.Join(e.cfg.Bin, "thawd"), args...), exited: make(chan struct{})}
 	d.cmd.Stderr = &d.log
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is bench's to handle
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL} // Ctrl-C is bench's to handle
 	if err := d.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("suite: start thawd: %w", err)
 	}
