@@ -59,13 +59,15 @@ type Transport struct {
 	offered uint64
 
 	mu           sync.Mutex
-	page         []byte // protected by mu; the guest may read it at any time
+	page         []byte // protected by mu, as is the rest; the guest may read it at any time
 	acked        uint64
 	deviceSel    uint32
 	driverSel    uint32
 	queueSel     uint32
 	queues       []queueSetup
 	active       bool
+	resetting    bool           // the device is being reset, and mu given up for that
+	resetDone    *sync.Cond     // of mu
 	rings        []virtio.Queue // while active
 	configGen    uint32
 	interruptBit uint32
@@ -93,6 +95,7 @@ func New(args Args) (*Transport, error) {
 		offered: args.Device.Features() | virtio.FeatureIndirect | virtio.FeatureEventIndex | virtio.FeatureVersion1,
 		queues:  make([]queueSetup, len(sizes)),
 	}
+	t.resetDone = sync.NewCond(&t.mu)
 	for i, size := range sizes {
 		t.queues[i].max = size
 	}
@@ -122,6 +125,7 @@ func (t *Transport) Read(offset uint64, p []byte) {
 func (t *Transport) Write(offset uint64, p []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.awaitReset()
 	if offset >= regConfig {
 		if offset < Size {
 			t.args.Device.WriteConfig(uint32(offset-regConfig), p)
@@ -283,23 +287,31 @@ func (t *Transport) newRing(s queueSetup) (*queue.Queue, error) {
 func (t *Transport) Reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.awaitReset()
 	t.reset()
 }
 
+// reset gives up mu while it resets the device: the device's workers may be in
+// the middle of an interrupt, which takes it, and the reset waits for them.
+// Preconditions: mu is held, and no other reset runs.
 func (t *Transport) reset() {
 	if t.active {
-		t.active = false
-		t.unlocked(t.args.Device.Reset)
+		t.active, t.resetting = false, true
+		t.mu.Unlock()
+		t.args.Device.Reset()
+		t.mu.Lock()
+		t.resetting = false
+		t.resetDone.Broadcast()
 	}
 	t.clear()
 }
 
-// unlocked runs f without mu: the device's workers may be in the middle of an
-// interrupt, which takes it, and f waits for them.
-func (t *Transport) unlocked(f func()) {
-	t.mu.Unlock()
-	defer t.mu.Lock()
-	f()
+// awaitReset waits for a reset by another processor: until that is over, the
+// device is not to be called. Preconditions: mu is held.
+func (t *Transport) awaitReset() {
+	for t.resetting {
+		t.resetDone.Wait()
+	}
 }
 
 // clear sets what a reset sets.
@@ -333,6 +345,7 @@ func (t *Transport) Resume() {
 func (t *Transport) isActive() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.awaitReset()
 	return t.active
 }
 
@@ -340,71 +353,4 @@ func (t *Transport) log(err error) {
 	if t.args.Log != nil {
 		t.args.Log(err)
 	}
-}
-
-// The register page. Preconditions of all: mu is held, or nobody else has the
-// transport yet.
-
-func (t *Transport) set(offset int, v uint32) { guestmem.Store32(t.page, offset, v) }
-
-func (t *Transport) status() uint32 { return guestmem.Load32(t.page, regStatus) }
-
-// showSelected updates the registers that depend on a selector.
-func (t *Transport) showSelected() {
-	var features uint32
-	if t.deviceSel < 2 {
-		features = uint32(t.offered >> (32 * t.deviceSel))
-	}
-	t.set(regDeviceFeatures, features)
-	var max, ready uint32
-	if t.queueSel < uint32(len(t.queues)) {
-		q := t.queues[t.queueSel]
-		max = uint32(q.max)
-		if q.ready {
-			ready = 1
-		}
-	}
-	t.set(regQueueSizeMax, max)
-	t.set(regQueueReady, ready)
-}
-
-func (t *Transport) showInterrupt() { t.set(regInterruptStatus, t.interruptBit) }
-
-func (t *Transport) copyConfig() {
-	copy(t.page[regConfig:], t.args.Device.Config())
-}
-
-// interrupt is how the device reaches the driver.
-type interrupt struct{ t *Transport }
-
-// Used needs no lock: the bit that it stands for is set all the time.
-func (i interrupt) Used() {
-	if err := i.t.args.Raise(); err != nil {
-		i.t.log(err)
-	}
-}
-
-func (i interrupt) ConfigChanged() {
-	t := i.t
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.copyConfig()
-	t.configGen++
-	t.set(regConfigGen, t.configGen)
-	t.interruptBit |= interruptConfig
-	t.showInterrupt()
-	if err := t.args.Raise(); err != nil {
-		t.log(err)
-	}
-}
-
-func (i interrupt) NeedsReset(err error) {
-	t := i.t
-	t.log(err)
-	t.mu.Lock()
-	if t.active {
-		t.set(regStatus, t.status()|statusNeedsReset)
-	}
-	t.mu.Unlock()
-	i.ConfigChanged() // §2.1.1: the driver is told by a configuration change
 }

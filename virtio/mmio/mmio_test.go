@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"testing"
+	"testing/synctest"
 
 	"thaw/internal/eventfd"
 	"thaw/internal/guestmem"
@@ -19,6 +20,7 @@ type fake struct {
 	resets    int
 	refuse    error
 	written   []byte
+	onReset   func() // called in the middle of a reset
 }
 
 func (f *fake) ID() virtio.DeviceID  { return virtio.RNGID }
@@ -37,7 +39,12 @@ func (f *fake) Activate(a virtio.Activation) error {
 }
 func (f *fake) Pause()  {}
 func (f *fake) Resume() {}
-func (f *fake) Reset()  { f.active, f.resets = nil, f.resets+1 }
+func (f *fake) Reset() {
+	if f.onReset != nil {
+		f.onReset()
+	}
+	f.active, f.resets = nil, f.resets+1
+}
 
 // rig is a transport with a driver's view of it.
 type rig struct {
@@ -290,32 +297,33 @@ func stateKey(s State) string {
 	return key + string(rune(s.Status)) + string(rune(s.InterruptStatus)) + string(rune(s.Acked>>32))
 }
 
-// FuzzDriver lets the fuzzer play the driver: any sequence of accesses.
-// Whatever it does, a device that is active has rings inside of memory, and a
-// reset brings the transport back.
-func FuzzDriver(f *testing.F) {
-	access := func(offset uint16, v uint32) []byte {
-		return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint16(nil, offset), v)
-	}
-	var boot []byte
-	for _, a := range [][2]uint32{
-		{regStatus, 1}, {regStatus, 3}, {regDriverFeatSel, 1}, {regDriverFeatures, 1}, {regStatus, 11},
-		{regQueueSize, 16}, {regQueueDescLow, 0x1000}, {regQueueDriverLow, 0x2000}, {regQueueDeviceLow, 0x3000}, {regQueueReady, 1}, {regStatus, 15},
-	} {
-		boot = append(boot, access(uint16(a[0]), a[1])...)
-	}
-	f.Add(boot)
-	f.Fuzz(func(t *testing.T, ops []byte) {
-		r := newRig(t)
-		for ; len(ops) >= 6; ops = ops[6:] {
-			offset := uint64(binary.LittleEndian.Uint16(ops)) % (Size + 8)
-			r.Write(offset, ops[2:6])
-			r.get(offset)
+// A reset waits for the device's workers. Another processor that goes on
+// writing registers meanwhile must not get at the device before that is over.
+func TestWritesDuringReset(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	synctest.Test(t, func(t *testing.T) {
+		goOn := make(chan struct{})
+		r.dev.onReset = func() { <-goOn }
+		go r.put(regStatus, 0)
+		synctest.Wait() // in the middle of the reset
+		go func() {
+			r.put(regStatus, 0)
+			r.start()
+		}()
+		synctest.Wait()
+		if r.dev.activated != 1 {
+			t.Error("activated during a reset")
 		}
-		r.put(regStatus, 0)
-		r.start()
-		if r.dev.active == nil {
-			t.Error("transport did not come back after a reset")
-		}
+		interrupt{r.Transport}.NeedsReset(errors.New("of a worker that the reset waits for"))
+		r.dev.onReset = nil
+		close(goOn)
+		synctest.Wait()
 	})
+	if r.dev.active == nil || r.dev.activated != 2 || r.dev.resets != 1 {
+		t.Errorf("device after both: active %v, %d activations, %d resets", r.dev.active != nil, r.dev.activated, r.dev.resets)
+	}
+	if got := r.get(regStatus); got != statusAcknowledge|statusDriver|statusFeaturesOK|statusDriverOK {
+		t.Errorf("status %#x", got)
+	}
 }

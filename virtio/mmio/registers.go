@@ -68,7 +68,7 @@ const NotifyOffset = regQueueNotify
 
 // AckOffset and AckUsed are the write that acknowledges an interrupt for used
 // buffers and nothing else. The transport needs no word of it, so KVM may
-// swallow it (see Transport).
+// swallow it (see the package comment).
 const (
 	AckOffset = regInterruptACK
 	AckUsed   = interruptUsed
