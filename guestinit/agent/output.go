@@ -23,6 +23,7 @@ type output struct {
 	frame agentproto.FrameType
 	done  chan struct{} // closed when everything was sent and the pipe closed
 
+	wide   bool // the pipe was enlarged
 	capped bool
 	head   int64 // bytes that may still be sent at once, if capped
 	tail   tail
@@ -113,9 +114,26 @@ func (o *output) copyRest(buf *buffer) error {
 	}
 }
 
+// widePipe is the pipe's size of a job that writes much: it and the agent take
+// turns less often. Measured with 1 GiB: 1.5 times the rate of 64 KiB.
+const widePipe = 256 << 10
+
+// widen enlarges the pipe. Small outputs, which are most, do not pay for it.
+func (o *output) widen() {
+	o.wide = true
+	raw, err := o.r.SyscallConn()
+	if err != nil {
+		return
+	}
+	// EPERM where the kernel's limit for pipes is lower: then it stays small.
+	_ = raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, widePipe) })
+}
+
 // take sends or keeps the n payload bytes of buf.
 func (o *output) take(buf *buffer, n int) error {
-	o.total += int64(n)
+	if o.total += int64(n); !o.wide && o.total > agentproto.MaxPayload {
+		o.widen()
+	}
 	send := n
 	if o.capped {
 		send = int(min(int64(n), o.head))
