@@ -39,8 +39,8 @@ type Options struct {
 	Reclaimer Reclaimer
 }
 
-// Device is a balloon. It implements virtio.Device. SetTarget, Target, Actual
-// and Stats may be called from any goroutine.
+// Device is a balloon. SetTarget, Target, Actual and Stats may be called from
+// any goroutine.
 type Device struct {
 	options Options
 	metrics Metrics
@@ -51,6 +51,8 @@ type Device struct {
 	interrupt virtio.Interrupt // protected by mu; nil when inactive
 	stats     *statsSource     // protected by mu; nil when there is none
 }
+
+var _ virtio.Device = (*Device)(nil)
 
 // statsSource is a statistics queue while the device is active.
 type statsSource struct {
@@ -67,19 +69,19 @@ func New(options Options) (*Device, error) {
 	return &Device{options: options}, nil
 }
 
-// ID is the device type.
+// ID implements virtio.Device.
 func (d *Device) ID() virtio.DeviceID { return virtio.BalloonID }
 
-// Features are the feature bits that are offered.
+// Features implements virtio.Device.
 func (d *Device) Features() uint64 { return features }
 
-// QueueSizes has the largest size of each queue.
+// QueueSizes implements virtio.Device.
 func (d *Device) QueueSizes() []uint16 { return []uint16{queueSize, queueSize, queueSize, queueSize} }
 
 // Metrics returns the device's counters.
 func (d *Device) Metrics() *Metrics { return &d.metrics }
 
-// Config is the configuration space.
+// Config implements virtio.Device.
 func (d *Device) Config() []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -87,7 +89,8 @@ func (d *Device) Config() []byte {
 	return c[:]
 }
 
-// WriteConfig takes the driver's word for how many pages it gave.
+// WriteConfig implements virtio.Device: it takes the driver's word for how many
+// pages it gave.
 func (d *Device) WriteConfig(offset uint32, p []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -148,9 +151,8 @@ func (d *Device) Stats(ctx context.Context) (Stats, error) {
 	}
 }
 
-// Activate starts a worker for each queue that the driver enabled. Queues
-// have numbers without gaps, so theirs depend on the features that were
-// acknowledged (virtio 1.3 §5.5.2).
+// Activate implements virtio.Device. Queues have numbers without gaps, so
+// theirs depend on the features that were acknowledged (virtio 1.3 §5.5.2).
 func (d *Device) Activate(a virtio.Activation) error {
 	r := reclaimer{host: d.options.Reclaimer, memory: a.Memory, metrics: &d.metrics}
 	handlers := []func(ring, *eventfd.FD) virtio.Handler{
@@ -184,21 +186,21 @@ func (d *Device) newStats(q ring, kick *eventfd.FD) virtio.Handler {
 	return d.stats.handler
 }
 
-// Pause returns when no worker touches guest memory.
+// Pause implements virtio.Device.
 func (d *Device) Pause() {
 	for _, w := range d.workers {
 		w.Pause()
 	}
 }
 
-// Resume ends a Pause.
+// Resume implements virtio.Device.
 func (d *Device) Resume() {
 	for _, w := range d.workers {
 		w.Resume()
 	}
 }
 
-// Reset stops the workers. The target stays: it is the host's wish.
+// Reset implements virtio.Device. The target stays: it is the host's wish.
 func (d *Device) Reset() {
 	for _, w := range d.workers {
 		w.Stop()
@@ -212,5 +214,3 @@ func (d *Device) Reset() {
 	d.stats, d.interrupt = nil, nil
 	d.config.setActual(0)
 }
-
-var _ virtio.Device = (*Device)(nil)

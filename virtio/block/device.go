@@ -22,6 +22,7 @@ import (
 
 	"thaw/virtio"
 	"thaw/virtio/block/disk"
+	"thaw/virtio/queue"
 )
 
 // Config says what a device is made of.
@@ -88,7 +89,7 @@ func (d *Device) Metrics() *Metrics { return &d.metrics }
 // Activate implements virtio.Device.
 func (d *Device) Activate(a virtio.Activation) error {
 	if len(a.Queues) != 1 || a.Queues[0].Queue == nil {
-		return errors.New("block: activate: the request queue is not set up")
+		return fmt.Errorf("block: activate: the request queue is not set up: %w", queue.ErrGuest)
 	}
 	d.server = newServer(d, a)
 	d.server.start()

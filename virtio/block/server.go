@@ -39,9 +39,9 @@ type server struct {
 	// Taking chains from the available ring is the worker's alone and touches
 	// other fields.
 	mu       sync.Mutex
-	returned []*request // free, given back by the pool
-	inFlight int        // with the pool
-	back     sync.Cond  // a request came back from the pool
+	returned []*request // protected by mu; free, given back by the pool
+	inFlight int        // protected by mu; with the pool
+	back     sync.Cond  // of mu: a request came back from the pool
 }
 
 func newServer(d *Device, a virtio.Activation) *server {

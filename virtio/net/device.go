@@ -33,7 +33,7 @@ const (
 // queueSize is the largest size of a queue, in entries.
 const queueSize = 256
 
-// Device is a network device on a tap. It implements virtio.Device.
+// Device is a network device on a tap.
 type Device struct {
 	options Options
 	tap     *os.File
@@ -46,6 +46,8 @@ type Device struct {
 	mu     sync.Mutex
 	linkUp bool // protected by mu
 }
+
+var _ virtio.Device = (*Device)(nil)
 
 // New returns an inactive device on tap, which must be what tap.Open
 // returned, with its offloads as options say. The device makes it
@@ -61,29 +63,29 @@ func New(tap *os.File, options Options) (*Device, error) {
 	return &Device{options: options, tap: tap, fd: fd, linkUp: true}, nil
 }
 
-// ID is the device type.
+// ID implements virtio.Device.
 func (d *Device) ID() virtio.DeviceID { return virtio.NetID }
 
-// Features are the feature bits that are offered.
+// Features implements virtio.Device.
 func (d *Device) Features() uint64 { return d.options.features() }
 
-// QueueSizes has the largest size of each queue.
+// QueueSizes implements virtio.Device.
 func (d *Device) QueueSizes() []uint16 { return []uint16{queueSize, queueSize} }
 
 // Metrics returns the device's counters.
 func (d *Device) Metrics() *Metrics { return &d.metrics }
 
-// Config is the configuration space.
+// Config implements virtio.Device.
 func (d *Device) Config() []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.options.config(d.linkUp)
 }
 
-// WriteConfig ignores the write: no field is the driver's to write.
+// WriteConfig implements virtio.Device: no field is the driver's to write.
 func (d *Device) WriteConfig(uint32, []byte) {}
 
-// Activate starts both directions. It fails when the tap has offloads that
+// Activate implements virtio.Device. It fails when the tap has offloads that
 // the driver did not take: frames that need them would arrive and mean
 // nothing to it. The tap's offloads cannot be changed from inside of the jail.
 func (d *Device) Activate(a virtio.Activation) error {
@@ -113,8 +115,8 @@ func (d *Device) linkDown(i virtio.Interrupt) {
 	}
 }
 
-// Pause stops both directions with every chain given back; frames that come
-// meanwhile wait in the tap's own queue.
+// Pause implements virtio.Device. Frames that come meanwhile wait in the tap's
+// own queue.
 func (d *Device) Pause() {
 	if d.receive != nil {
 		d.receive.pause()
@@ -122,7 +124,7 @@ func (d *Device) Pause() {
 	}
 }
 
-// Resume ends a Pause.
+// Resume implements virtio.Device.
 func (d *Device) Resume() {
 	if d.receive != nil {
 		d.receive.unpause()
@@ -130,7 +132,7 @@ func (d *Device) Resume() {
 	}
 }
 
-// Reset stops both directions.
+// Reset implements virtio.Device.
 func (d *Device) Reset() {
 	if d.receive != nil {
 		d.receive.stop()
@@ -138,5 +140,3 @@ func (d *Device) Reset() {
 		d.receive, d.send = nil, nil
 	}
 }
-
-var _ virtio.Device = (*Device)(nil)

@@ -74,7 +74,7 @@ func (d *Device) ID() virtio.DeviceID { return virtio.RNGID }
 // Activate implements virtio.Device.
 func (d *Device) Activate(a virtio.Activation) error {
 	if len(a.Queues) != 1 || a.Queues[0].Queue == nil {
-		return errors.New("rng: activate: the request queue is not set up")
+		return fmt.Errorf("rng: activate: the request queue is not set up: %w", queue.ErrGuest)
 	}
 	s := &server{dev: d, queue: a.Queues[0], interrupt: a.Interrupt}
 	s.timer = time.AfterFunc(time.Hour, s.wake)
@@ -119,7 +119,7 @@ type server struct {
 
 	timer *time.Timer
 	mu    sync.Mutex
-	ended bool // guarded by mu: the kick may be closed
+	ended bool // protected by mu: the kick may be closed
 }
 
 func (s *server) stop() {

@@ -21,6 +21,7 @@ import (
 	"sync"
 
 	"thaw/virtio"
+	"thaw/virtio/queue"
 )
 
 // Queue numbers and the size of each, virtio 1.3 §5.10.2.
@@ -55,7 +56,7 @@ type Options struct {
 	Connect func(port uint32) (*os.File, error)
 }
 
-// Device is a socket device. It implements virtio.Device.
+// Device is a socket device.
 type Device struct {
 	options Options
 	config  []byte
@@ -63,11 +64,13 @@ type Device struct {
 
 	mu       sync.Mutex
 	active   *session // protected by mu; nil when inactive
-	accepted bool     // the accept loop runs
+	accepted bool     // protected by mu; the accept loop runs
 	// resetEvent is set by a restore: the guest is told that its connections
-	// are gone (§5.10.6.7).
+	// are gone (§5.10.6.7). Protected by mu.
 	resetEvent bool
 }
+
+var _ virtio.Device = (*Device)(nil)
 
 // New returns an inactive device.
 func New(options Options) (*Device, error) {
@@ -99,7 +102,7 @@ func (d *Device) Metrics() *Metrics { return &d.metrics }
 func (d *Device) Activate(a virtio.Activation) error {
 	for i, q := range a.Queues {
 		if q.Queue == nil {
-			return fmt.Errorf("vsock: activate: queue %d is not enabled", i)
+			return fmt.Errorf("vsock: activate: queue %d is not enabled: %w", i, queue.ErrGuest)
 		}
 	}
 	d.mu.Lock()

@@ -17,8 +17,8 @@ type toGuest struct {
 	watched   chan struct{} // closed when the watcher has ended
 
 	mu     sync.Mutex
-	more   *sync.Cond // of mu: there may be buffers, or the state changed
-	queue  *queue.Queue
+	more   *sync.Cond   // of mu: there may be buffers, or the state changed
+	queue  *queue.Queue // protected by mu, as is the rest
 	chain  queue.Chain
 	paused bool
 	closed bool

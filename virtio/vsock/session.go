@@ -2,7 +2,7 @@ package vsock
 
 import (
 	"encoding/binary"
-	"errors"
+	"fmt"
 	"sync"
 
 	"thaw/virtio"
@@ -10,8 +10,8 @@ import (
 )
 
 var (
-	errShortBuffer = errors.New("vsock: driver's buffer is shorter than a packet header")
-	errShortPacket = errors.New("vsock: driver's packet is shorter than its header says")
+	errShortBuffer = fmt.Errorf("vsock: driver's buffer is shorter than a packet header: %w", queue.ErrGuest)
+	errShortPacket = fmt.Errorf("vsock: driver's packet is shorter than its header says: %w", queue.ErrGuest)
 )
 
 // maxReplies is how many answers to the guest's packets can wait for room in
