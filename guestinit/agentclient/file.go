@@ -27,9 +27,9 @@ func (c *Client) PutFile(ctx context.Context, path string, mode uint32, size int
 	return c.exchange(ctx, agentproto.FramePut, req, func(cn *conn) error {
 		answer := make(chan error, 1)
 		go func() { answer <- cn.ok(nil) }()
-		sendErr, early := cn.sendFile(r, answer)
-		if early != nil {
-			return *early
+		answered, sendErr := cn.sendFile(r, answer)
+		if answered {
+			return sendErr
 		}
 		if sendErr != nil {
 			// The agent drops the file when the connection goes. Its answer,
@@ -48,21 +48,22 @@ func (c *Client) PutFile(ctx context.Context, path string, mode uint32, size int
 var errWrite = errors.New("write to agent")
 
 // sendFile sends the data frames until the end of r, or until the agent
-// answers early, as it does when the disk is full.
-func (cn *conn) sendFile(r io.Reader, answer <-chan error) (err error, early *error) {
+// answers early, as it does when the disk is full; then answered is true and
+// the error is the agent's.
+func (cn *conn) sendFile(r io.Reader, answer <-chan error) (answered bool, err error) {
 	buf := make([]byte, chunk)
 	for {
 		n, readErr := io.ReadFull(r, buf)
 		end := errors.Is(readErr, io.EOF) || errors.Is(readErr, io.ErrUnexpectedEOF)
 		if readErr != nil && !end {
-			return fmt.Errorf("read source: %w", readErr), nil
+			return false, fmt.Errorf("read source: %w", readErr)
 		}
 		select {
 		case err := <-answer:
 			if err == nil {
 				err = fmt.Errorf("agent took the file before its end: %w", agentproto.ErrProtocol)
 			}
-			return nil, &err
+			return true, err
 		default:
 		}
 		flags := uint8(0)
@@ -70,10 +71,10 @@ func (cn *conn) sendFile(r io.Reader, answer <-chan error) (err error, early *er
 			flags = agentproto.FlagEnd
 		}
 		if err := cn.sendData(agentproto.FramePutData, flags, buf[:n]); err != nil {
-			return fmt.Errorf("%w: %w", errWrite, err), nil
+			return false, fmt.Errorf("%w: %w", errWrite, err)
 		}
 		if end {
-			return nil, nil
+			return false, nil
 		}
 	}
 }
