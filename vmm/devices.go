@@ -27,7 +27,7 @@ type devices struct {
 // pages.
 func (d *devices) make(m *Machine) error {
 	for _, disk := range m.cfg.Disks {
-		b, err := block.New(block.Config{ID: disk.ID, Layers: disk.Layers, ReadOnly: disk.ReadOnly})
+		b, err := block.New(block.Options{ID: disk.ID, Layers: disk.Layers, ReadOnly: disk.ReadOnly})
 		if err != nil {
 			return err
 		}
@@ -48,7 +48,7 @@ func (d *devices) make(m *Machine) error {
 		d.vsock = dev
 		d.list = append(d.list, dev)
 	}
-	entropy, err := rng.New(rng.Config{Rate: rng.DefaultRate})
+	entropy, err := rng.New(rng.Options{Rate: rng.DefaultRate})
 	if err != nil {
 		return err
 	}

@@ -188,7 +188,7 @@ func benchDevice(b *testing.B, dir string, layers int) (*Device, *os.File) {
 	if err := files[0].Sync(); err != nil {
 		b.Fatal(err)
 	}
-	return newDeviceOn(b, Config{ID: "vda", Layers: files}), files[0]
+	return newDeviceOn(b, Options{ID: "vda", Layers: files}), files[0]
 }
 
 func cpuTime(who int) int64 {

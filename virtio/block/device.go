@@ -25,8 +25,8 @@ import (
 	"thaw/virtio/queue"
 )
 
-// Config says what a device is made of.
-type Config struct {
+// Options says what a device is made of.
+type Options struct {
 	// ID is what the guest reads as the disk's serial: at most 20 bytes.
 	ID string
 	// Layers are the disk's files, bottom first; see package disk. They stay
@@ -52,12 +52,12 @@ var _ virtio.Device = (*Device)(nil)
 
 // New returns an inactive device. Errors about the files wrap those of
 // package disk: disk.ErrSize, disk.ErrLayers.
-func New(cfg Config) (*Device, error) {
-	d, err := disk.Open(cfg.Layers, cfg.ReadOnly)
+func New(options Options) (*Device, error) {
+	d, err := disk.Open(options.Layers, options.ReadOnly)
 	if err != nil {
-		return nil, fmt.Errorf("block: open disk %q: %w", cfg.ID, err)
+		return nil, fmt.Errorf("block: open disk %q: %w", options.ID, err)
 	}
-	return newDevice(cfg.ID, d)
+	return newDevice(options.ID, d)
 }
 
 func newDevice(id string, d *disk.Disk) (*Device, error) {

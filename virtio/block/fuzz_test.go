@@ -21,11 +21,11 @@ func FuzzRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, out []byte, cut, in1, in2 uint16, shape uint8) {
 		layered, readOnly, indirect, noFlush := shape&1 != 0, shape&2 != 0, shape&4 != 0, shape&8 != 0
 		dir := t.TempDir()
-		cfg := Config{ID: "fuzz", Layers: []*os.File{diskFile(t, dir, size)}, ReadOnly: readOnly}
+		options := Options{ID: "fuzz", Layers: []*os.File{diskFile(t, dir, size)}, ReadOnly: readOnly}
 		if layered {
-			cfg.Layers = append(cfg.Layers, diskFile(t, dir, 0))
+			options.Layers = append(options.Layers, diskFile(t, dir, 0))
 		}
-		dev := newDeviceOn(t, cfg)
+		dev := newDeviceOn(t, options)
 		features := dev.Features()
 		if noFlush {
 			features &^= featureFlush
@@ -50,7 +50,7 @@ func FuzzRequest(f *testing.F) {
 		} else if _, n, ok := r.Used(); !ok || n != uint32(in1)+uint32(in2) {
 			t.Fatalf("answered %v with %d bytes of %d", ok, n, uint32(in1)+uint32(in2))
 		}
-		bottom := content(t, cfg.Layers[0])
+		bottom := content(t, options.Layers[0])
 		if len(bottom) != size {
 			t.Fatalf("the file has %d bytes, had %d", len(bottom), size)
 		}
@@ -58,7 +58,7 @@ func FuzzRequest(f *testing.F) {
 			t.Fatal("a file that nobody may write changed")
 		}
 		if layered {
-			if top := content(t, cfg.Layers[1]); len(top) > size || (readOnly && len(top) > 0) {
+			if top := content(t, options.Layers[1]); len(top) > size || (readOnly && len(top) > 0) {
 				t.Fatalf("the top has %d bytes of a disk of %d", len(top), size)
 			}
 		}

@@ -64,7 +64,7 @@ func newRigOn(t testing.TB, layers ...*os.File) *rig {
 	if err := layers[0].Sync(); err != nil { // clean pages can leave the cache
 		t.Fatal(err)
 	}
-	dev, err := New(Config{ID: "vda", Layers: layers})
+	dev, err := New(Options{ID: "vda", Layers: layers})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,9 +227,9 @@ func places(t testing.TB) map[string]string {
 	return dirs
 }
 
-func newDeviceOn(t testing.TB, cfg Config) *Device {
+func newDeviceOn(t testing.TB, options Options) *Device {
 	t.Helper()
-	dev, err := New(cfg)
+	dev, err := New(options)
 	if err != nil {
 		t.Fatal(err)
 	}

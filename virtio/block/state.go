@@ -26,21 +26,21 @@ func (d *Device) State() State {
 	return s
 }
 
-// Restore returns an inactive device with a saved state on the layers of cfg,
+// Restore returns an inactive device with a saved state on the layers of options,
 // whose ID and ReadOnly must be those of the state. An error about the state
 // wraps virtio.ErrState.
-func Restore(cfg Config, s State) (*Device, error) {
-	if s.ID != cfg.ID || s.ReadOnly != cfg.ReadOnly {
-		return nil, fmt.Errorf("block: restore disk %q from the state of %q: %w", cfg.ID, s.ID, virtio.ErrState)
+func Restore(options Options, s State) (*Device, error) {
+	if s.ID != options.ID || s.ReadOnly != options.ReadOnly {
+		return nil, fmt.Errorf("block: restore disk %q from the state of %q: %w", options.ID, s.ID, virtio.ErrState)
 	}
-	if want := deviceFeatures(cfg.ReadOnly); s.Features != want {
-		return nil, fmt.Errorf("block: restore disk %q with features %#x, have %#x: %w", cfg.ID, s.Features, want, virtio.ErrState)
+	if want := deviceFeatures(options.ReadOnly); s.Features != want {
+		return nil, fmt.Errorf("block: restore disk %q with features %#x, have %#x: %w", options.ID, s.Features, want, virtio.ErrState)
 	}
-	d, err := disk.Restore(cfg.Layers, cfg.ReadOnly, s.Disk)
+	d, err := disk.Restore(options.Layers, options.ReadOnly, s.Disk)
 	if err != nil {
-		return nil, fmt.Errorf("block: restore disk %q: %w: %w", cfg.ID, err, virtio.ErrState)
+		return nil, fmt.Errorf("block: restore disk %q: %w: %w", options.ID, err, virtio.ErrState)
 	}
-	dev, err := newDevice(cfg.ID, d)
+	dev, err := newDevice(options.ID, d)
 	if err != nil {
 		return nil, err
 	}

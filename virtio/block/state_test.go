@@ -14,8 +14,8 @@ import (
 
 func TestStateRoundTrip(t *testing.T) {
 	dir := t.TempDir()
-	cfg := Config{ID: "vdb", Layers: []*os.File{diskFile(t, dir, testSize), diskFile(t, dir, 0)}}
-	r := newRig(t, newDeviceOn(t, cfg))
+	options := Options{ID: "vdb", Layers: []*os.File{diskFile(t, dir, testSize), diskFile(t, dir, 0)}}
+	r := newRig(t, newDeviceOn(t, options))
 	r.write(8, bytes.Repeat([]byte{7}, 8192))
 	r.read(0, 512)
 	r.dev.Pause()
@@ -27,7 +27,7 @@ func TestStateRoundTrip(t *testing.T) {
 	if err := cbor.Unmarshal(raw, &s); err != nil {
 		t.Fatal(err)
 	}
-	dev, err := Restore(cfg, s)
+	dev, err := Restore(options, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,8 +41,8 @@ func TestStateRoundTrip(t *testing.T) {
 
 func TestRestoreRefuses(t *testing.T) {
 	dir := t.TempDir()
-	cfg := Config{ID: "vdb", Layers: []*os.File{diskFile(t, dir, testSize)}}
-	good := newDeviceOn(t, cfg).State()
+	options := Options{ID: "vdb", Layers: []*os.File{diskFile(t, dir, testSize)}}
+	good := newDeviceOn(t, options).State()
 	for name, change := range map[string]func(*State){
 		"id":        func(s *State) { s.ID = "vda" },
 		"read only": func(s *State) { s.ReadOnly = true },
@@ -53,7 +53,7 @@ func TestRestoreRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := good
 			change(&s)
-			if _, err := Restore(cfg, s); !errors.Is(err, virtio.ErrState) {
+			if _, err := Restore(options, s); !errors.Is(err, virtio.ErrState) {
 				t.Fatalf("got %v, want %v", err, virtio.ErrState)
 			}
 		})

@@ -32,7 +32,7 @@ const (
 	// MaxRequest is how many bytes one request gets at most; the driver asks
 	// again for more.
 	MaxRequest = 64 << 10
-	// DefaultRate is a sensible Config.Rate, in bytes a second: a kernel asks
+	// DefaultRate is a sensible Options.Rate, in bytes a second: a kernel asks
 	// for a few hundred bytes at boot and a few a minute later.
 	DefaultRate = 1 << 20
 	// rest is how long the worker sleeps at least when the bucket is empty,
@@ -40,8 +40,8 @@ const (
 	rest = 10 * time.Millisecond
 )
 
-// Config says how much a guest may have.
-type Config struct {
+// Options says how much a guest may have.
+type Options struct {
 	// Rate is in bytes a second and must be positive; a burst of MaxRequest
 	// or of one second's worth, whichever is more, is allowed.
 	Rate int64
@@ -60,8 +60,8 @@ type Device struct {
 var _ virtio.Device = (*Device)(nil)
 
 // New returns an inactive device.
-func New(cfg Config) (*Device, error) {
-	b, err := newBucket(cfg.Rate)
+func New(options Options) (*Device, error) {
+	b, err := newBucket(options.Rate)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ type rig struct {
 
 func newRig(t testing.TB, rate int64) *rig {
 	t.Helper()
-	dev, err := New(Config{Rate: rate})
+	dev, err := New(Options{Rate: rate})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,15 +223,15 @@ func TestBucket(t *testing.T) {
 		t.Fatalf("%d tokens", b.tokens)
 	}
 	for _, rate := range []int64{0, -1, MaxRate + 1} {
-		if _, err := New(Config{Rate: rate}); !errors.Is(err, ErrRate) {
+		if _, err := New(Options{Rate: rate}); !errors.Is(err, ErrRate) {
 			t.Errorf("rate %d: %v", rate, err)
 		}
 	}
 }
 
 func TestStateRoundTrip(t *testing.T) {
-	cfg := Config{Rate: DefaultRate}
-	d, err := New(cfg)
+	options := Options{Rate: DefaultRate}
+	d, err := New(options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +245,7 @@ func TestStateRoundTrip(t *testing.T) {
 	if err := cbor.Unmarshal(raw, &s); err != nil {
 		t.Fatal(err)
 	}
-	back, err := Restore(cfg, s)
+	back, err := Restore(options, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +255,7 @@ func TestStateRoundTrip(t *testing.T) {
 	for name, bad := range map[string]State{
 		"rate": {Rate: 1}, "tokens": {Rate: DefaultRate, Tokens: DefaultRate + 1}, "debt": {Rate: DefaultRate, Tokens: -MaxRequest - 1},
 	} {
-		if _, err := Restore(cfg, bad); !errors.Is(err, virtio.ErrState) {
+		if _, err := Restore(options, bad); !errors.Is(err, virtio.ErrState) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

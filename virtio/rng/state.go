@@ -25,13 +25,13 @@ func (d *Device) State() State {
 
 // Restore returns an inactive device with a saved state. An error about the
 // state wraps virtio.ErrState.
-func Restore(cfg Config, s State) (*Device, error) {
-	d, err := New(cfg)
+func Restore(options Options, s State) (*Device, error) {
+	d, err := New(options)
 	if err != nil {
 		return nil, err
 	}
-	if s.Rate != cfg.Rate || s.Tokens > d.bucket.size || s.Tokens < -MaxRequest {
-		return nil, fmt.Errorf("rng: restore %d tokens at %d bytes a second, want %d: %w", s.Tokens, s.Rate, cfg.Rate, virtio.ErrState)
+	if s.Rate != options.Rate || s.Tokens > d.bucket.size || s.Tokens < -MaxRequest {
+		return nil, fmt.Errorf("rng: restore %d tokens at %d bytes a second, want %d: %w", s.Tokens, s.Rate, options.Rate, virtio.ErrState)
 	}
 	d.bucket.tokens = s.Tokens
 	d.metrics.Requests.Store(s.Counters[0])
