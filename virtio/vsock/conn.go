@@ -283,7 +283,7 @@ func (c *conn) fromGuest(h header, payload [][]byte) {
 // it must not, and the operation of an answer that is due. Preconditions: mu
 // is held.
 func (c *conn) data(payload [][]byte, n uint32) (ok bool, answer uint16) {
-	if c.state < accepted || c.state == closed || c.guestDone || c.received-c.forwarded+n > bufferSize {
+	if c.state < accepted || c.state == closed || c.guestDone || n > bufferSize-(c.received-c.forwarded) {
 		return false, 0
 	}
 	c.received += n

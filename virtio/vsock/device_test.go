@@ -268,7 +268,7 @@ func TestRestoreTellsTheGuest(t *testing.T) {
 		t.Fatal(err)
 	}
 	r2 := &rig{t: t, dev: dev}
-	r2.activate()
+	r2.activate(rxBuffers)
 	defer dev.Close()
 	if _, n, ok := r2.queues[eventQueue].Used(); !ok || n != 4 {
 		t.Errorf("no transport reset event: %d, %v", n, ok)

@@ -40,6 +40,12 @@ func (r *rig) NeedsReset(err error) { r.broken.Store(&err) }
 
 func newRig(t testing.TB, connect func(uint32) (*os.File, error)) *rig {
 	t.Helper()
+	return newRigWith(t, rxBuffers, connect)
+}
+
+// newRigWith makes a rig whose guest gives a number of receive buffers.
+func newRigWith(t testing.TB, buffers int, connect func(uint32) (*os.File, error)) *rig {
+	t.Helper()
 	r := &rig{t: t, path: filepath.Join(t.TempDir(), "vsock")}
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: r.path, Net: "unix"})
 	if err != nil {
@@ -48,7 +54,7 @@ func newRig(t testing.TB, connect func(uint32) (*os.File, error)) *rig {
 	if r.dev, err = New(Options{CID: guestCID, Listener: listener, Connect: connect}); err != nil {
 		t.Fatal(err)
 	}
-	r.activate()
+	r.activate(buffers)
 	t.Cleanup(func() {
 		r.dev.Close()
 		for _, k := range r.kicks {
@@ -58,7 +64,7 @@ func newRig(t testing.TB, connect func(uint32) (*os.File, error)) *rig {
 	return r
 }
 
-func (r *rig) activate() {
+func (r *rig) activate(buffers int) {
 	mem := queuetest.Memory(r.t, 32<<20)
 	a := virtio.Activation{Memory: mem, Features: virtio.FeatureVersion1, Interrupt: r}
 	for i := range r.queues {
@@ -71,7 +77,7 @@ func (r *rig) activate() {
 		a.Queues = append(a.Queues, virtio.Queue{Queue: r.queues[i].Queue(), Kick: e})
 	}
 	r.rx = make([]queuetest.Buffer, 256)
-	for range rxBuffers {
+	for range buffers {
 		r.offer(r.queues[receiveQueue].Writable(rxSize))
 	}
 	event := r.queues[eventQueue]

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"thaw/internal/eventfd"
 	"thaw/virtio"
 	"thaw/virtio/queue"
 )
@@ -15,8 +16,8 @@ var (
 )
 
 // maxReplies is how many answers to the guest's packets can wait for room in
-// the receive queue. Beyond that the transmit queue waits too: a guest that
-// sends without reading slows itself down.
+// the receive queue. With so many the transmit queue is left alone: a guest
+// that sends without reading stops itself, and not the worker.
 const maxReplies = 256
 
 // packet is a packet to the guest without payload, and its connection, if it
@@ -36,18 +37,20 @@ type session struct {
 	chain   queue.Chain
 	bufs    [][]byte
 	replies chan packet
+	kick    *eventfd.FD   // of the transmit queue
 	quit    chan struct{} // closed by close
 	tasks   sync.WaitGroup
 
 	mu       sync.Mutex
 	conns    map[pair]*conn // protected by mu, as is the rest
 	nextPort uint32
+	dialling int // tasks for connections of the guest's, see mayDial
 	closed   bool
 }
 
 func newSession(d *Device, a virtio.Activation) *session {
 	s := &session{
-		device: d, irq: a.Interrupt, tx: a.Queues[transmitQueue].Queue,
+		device: d, irq: a.Interrupt, tx: a.Queues[transmitQueue].Queue, kick: a.Queues[transmitQueue].Kick,
 		toGuest: newToGuest(a.Queues[receiveQueue], a.Interrupt),
 		replies: make(chan packet, maxReplies), quit: make(chan struct{}),
 		conns: map[pair]*conn{}, nextPort: firstHostPort,
@@ -93,18 +96,19 @@ func (s *session) close() {
 }
 
 // reply queues a packet without payload for the guest. It is called by the
-// worker only.
-func (s *session) reply(h header, c *conn) {
-	select {
-	case s.replies <- packet{h, c}:
-	case <-s.quit:
-	}
-}
+// worker only, once for a packet of the guest's at most, and so never waits.
+func (s *session) reply(h header, c *conn) { s.replies <- packet{h, c} }
+
+// room says whether there is room for one more reply.
+func (s *session) room() bool { return len(s.replies) < maxReplies }
 
 func (s *session) sendReplies() {
 	for {
 		select {
 		case p := <-s.replies:
+			if len(s.replies) >= maxReplies-1 {
+				s.kick.Signal() // the worker may be waiting for room
+			}
 			s.toGuest.send(p.header, p.conn, nil)
 		case <-s.quit:
 			return
@@ -121,17 +125,18 @@ func (s *session) to(p pair, op uint16) header {
 }
 
 // Waiting implements virtio.Handler.
-func (s *session) Waiting() bool { return s.tx.Available() }
+func (s *session) Waiting() bool { return s.room() && s.tx.Available() }
 
-// Enable implements virtio.Handler.
-func (s *session) Enable() bool { return s.tx.EnableNotify() }
+// Enable implements virtio.Handler. Without room it asks for no kick:
+// sendReplies gives one.
+func (s *session) Enable() bool { return s.room() && s.tx.EnableNotify() }
 
 // Disable implements virtio.Handler.
 func (s *session) Disable() { s.tx.DisableNotify() }
 
 // Serve implements virtio.Handler: it takes the guest's packets.
 func (s *session) Serve() (worked bool, err error) {
-	for {
+	for s.room() {
 		ok, err := s.tx.Pop(&s.chain)
 		if err != nil {
 			return worked, err
@@ -195,13 +200,20 @@ func (s *session) take() error {
 func (s *session) guestConnects(p pair, h header) {
 	c := newConn(s, p)
 	connect := s.device.options.Connect
-	if connect == nil || !s.add(c) {
+	if connect == nil || !s.mayDial() {
+		s.device.metrics.Refused.Add(1)
+		s.reply(s.to(p, opReset), nil)
+		return
+	}
+	if !s.add(c) {
+		s.dialled()
 		s.device.metrics.Refused.Add(1)
 		s.reply(s.to(p, opReset), nil)
 		return
 	}
 	c.setCredit(h)
 	s.tasks.Go(func() {
+		defer s.dialled()
 		file, err := connect(p.host)
 		if err != nil {
 			s.device.metrics.Refused.Add(1)
@@ -218,6 +230,26 @@ func (s *session) guestConnects(p pair, h header) {
 			c.pump()
 		}
 	})
+}
+
+// mayDial says whether one more task may serve a connection of the guest's;
+// dialled must follow. A connection that was dropped does not count any more,
+// but its task may wait for receive buffers that a hostile guest never gives.
+func (s *session) mayDial() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dialling >= maxConns {
+		return false
+	}
+	s.dialling++
+	return true
+}
+
+// dialled undoes mayDial.
+func (s *session) dialled() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dialling--
 }
 
 // hostConnects asks the guest for a connection to port and returns it when
