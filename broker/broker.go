@@ -23,8 +23,8 @@ type Broker struct {
 	running sync.WaitGroup // one for each unfinished job
 
 	mu       sync.Mutex
-	jobs     map[string]*job
-	order    []*job // as submitted
+	jobs     map[string]*job // protected by mu, as is the rest
+	order    []*job          // as submitted
 	stopping bool
 }
 

@@ -27,12 +27,12 @@ type job struct {
 	ended  chan struct{} // closed after the final state is entered
 
 	mu        sync.Mutex
-	state     api.State
+	state     api.State // protected by mu, as is the rest
 	history   []api.StateTime
 	outcome   api.State // "" until decided
 	reason    *api.Error
 	result    api.Result
-	artifacts []collect.Artifact
+	artifacts []collect.Artifact // no longer changed after ended
 }
 
 // enter moves to a state and tells it. It reports false, and does nothing, when
@@ -43,6 +43,7 @@ func (j *job) enter(s api.State) bool {
 	return j.enterLocked(s)
 }
 
+// enterLocked is enter. Preconditions: mu is held.
 func (j *job) enterLocked(s api.State) bool {
 	if j.state != "" && !mayEnter(j.state, s) {
 		return false
@@ -105,6 +106,7 @@ func (j *job) view() api.Job {
 	return j.viewLocked()
 }
 
+// viewLocked is view. Preconditions: mu is held.
 func (j *job) viewLocked() api.Job {
 	v := api.Job{
 		ID: j.id, State: j.state, Runtime: j.plan.runtime.name, Network: j.plan.network, Script: j.plan.request.Script,

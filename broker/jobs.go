@@ -85,7 +85,7 @@ func (b *Broker) admit(tenant string, p plan) (*job, error) {
 	return j, nil
 }
 
-// countOpen counts a tenant's unfinished jobs. Called under b.mu.
+// countOpen counts a tenant's unfinished jobs. Preconditions: mu is held.
 func (b *Broker) countOpen(tenant string) int {
 	n := 0
 	for _, j := range b.order {
@@ -105,7 +105,7 @@ func (j *job) over() bool {
 	}
 }
 
-// retire deletes a tenant's oldest finished jobs beyond those that are kept. Called under b.mu.
+// retire deletes a tenant's oldest finished jobs beyond those that are kept. Preconditions: mu is held.
 func (b *Broker) retire(tenant string) {
 	finished := 0
 	for i := len(b.order) - 1; i >= 0; i-- {
@@ -121,7 +121,7 @@ func (b *Broker) retire(tenant string) {
 	}
 }
 
-// forget drops a finished job and its files. Called under b.mu.
+// forget drops a finished job and its files. Preconditions: mu is held.
 func (b *Broker) forget(j *job) error {
 	delete(b.jobs, j.id)
 	for i, have := range b.order {

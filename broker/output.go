@@ -20,7 +20,7 @@ type output struct {
 	typ string
 
 	mu   sync.Mutex
-	left int64 // bytes that may still be passed on
+	left int64 // protected by mu, as is the rest; bytes that may still be passed on
 	info api.StreamInfo
 	held []byte // an unfinished UTF-8 sequence at the end of what came so far
 }
@@ -56,6 +56,8 @@ func (o *output) flush() {
 	}
 }
 
+// send puts one event into the log, with what was held back. Preconditions: mu
+// is held.
 func (o *output) send(chunk []byte, last bool) error {
 	b := append(o.held, chunk...)
 	o.held = nil

@@ -39,9 +39,9 @@ type Lab struct {
 	wg        sync.WaitGroup
 
 	mu      sync.Mutex
-	status  Status        // guarded by mu
-	current *machine      // guarded by mu; nil unless status.State is up
-	changed chan struct{} // guarded by mu; closed and replaced at each change
+	status  Status        // protected by mu
+	current *machine      // protected by mu; nil unless status.State is up
+	changed chan struct{} // protected by mu; closed and replaced at each change
 }
 
 // Start starts a lab and returns when it is up, at the second try if the first

@@ -56,8 +56,8 @@ type Pool struct {
 	maxQueue int
 
 	mu    sync.Mutex
-	used  Need
-	queue []*Ticket // not yet admitted, oldest first
+	used  Need      // protected by mu
+	queue []*Ticket // protected by mu; not yet admitted, oldest first
 }
 
 // New makes a pool with a capacity and a bound for its queue.
@@ -74,7 +74,7 @@ type Ticket struct {
 	pool     *Pool
 	need     Need
 	admitted chan struct{}
-	released bool // guarded by pool.mu
+	released bool // protected by pool.mu
 }
 
 // Enter queues a need. It fails with *TooLargeError if the pool could never give
@@ -97,7 +97,7 @@ func (p *Pool) Enter(need Need) (*Ticket, error) {
 }
 
 // admit lets in as many as fit, in order: a large job is not overtaken for ever
-// by small ones. Called under p.mu.
+// by small ones. Preconditions: mu is held.
 func (p *Pool) admit() {
 	for len(p.queue) > 0 {
 		t := p.queue[0]

@@ -45,7 +45,7 @@ type Log struct {
 	opts Options
 
 	mu       sync.Mutex
-	entries  []Entry // ascending ids, with holes where output was dropped
+	entries  []Entry // protected by mu, as is the rest; ascending ids, with holes where output was dropped
 	bytes    int     // of output in entries
 	next     uint64
 	dropped  []drop // where output was dropped, for gaps; merged, so as long as control entries are
@@ -104,7 +104,7 @@ func (l *Log) AppendOutput(ctx context.Context, typ string, data []byte) error {
 	return nil
 }
 
-// add appends under l.mu.
+// add appends. Preconditions: mu is held.
 func (l *Log) add(e Entry) {
 	if l.closed {
 		return
@@ -118,13 +118,14 @@ func (l *Log) add(e Entry) {
 	l.wake()
 }
 
+// wake wakes all who wait. Preconditions: mu is held.
 func (l *Log) wake() {
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
 
 // makeRoom drops the oldest output entry if the rules allow it now; else it
-// returns how long until they might. Called under l.mu.
+// returns how long until they might. Preconditions: mu is held.
 func (l *Log) makeRoom(now time.Time) time.Duration {
 	i := 0
 	for i < len(l.entries) && !l.entries[i].output {

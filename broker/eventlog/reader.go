@@ -11,7 +11,7 @@ import (
 type Reader struct {
 	log *Log
 
-	// pos and progress are guarded by log.mu.
+	// pos and progress are protected by log.mu.
 	pos      uint64    // id of the last entry taken
 	progress time.Time // when it last took one, or began to wait for one
 }
@@ -49,9 +49,9 @@ func (r *Reader) Next(ctx context.Context) (Entry, Gap, error) {
 	}
 }
 
-// gap sums what was dropped between two ids. Called under l.mu. Runs are merged
-// only when adjacent, and a reader never stops inside one that is kept, so a run
-// that began before pos is counted whole: an upper bound.
+// gap sums what was dropped between two ids. Runs are merged only when adjacent,
+// and a reader never stops inside one that is kept, so a run that began before
+// pos is counted whole: an upper bound. Preconditions: log.mu is held.
 func (l *Log) gap(pos, next uint64) Gap {
 	var g Gap
 	for i := len(l.dropped) - 1; i >= 0 && l.dropped[i].last > pos; i-- {

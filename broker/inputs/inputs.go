@@ -55,9 +55,9 @@ type Store struct {
 	opts Options
 
 	mu      sync.Mutex
-	records map[string]*record
-	held    map[string]int64 // bytes of each tenant, with those being uploaded
-	files   map[string]int   // likewise their number
+	records map[string]*record // protected by mu, as is the rest
+	held    map[string]int64   // bytes of each tenant, with those being uploaded
+	files   map[string]int     // likewise their number
 }
 
 // Open makes an empty store in dir, removing what an earlier one left there.
@@ -105,6 +105,8 @@ func (s *Store) reserve(tenant string) (int64, error) {
 	return left, nil
 }
 
+// forgetIdle drops the counts of a tenant that holds nothing. Preconditions: mu
+// is held.
 func (s *Store) forgetIdle(tenant string) {
 	if s.files[tenant] == 0 {
 		delete(s.files, tenant)
@@ -203,7 +205,7 @@ func (s *Store) Remove(tenant, id string) error {
 	return s.drop(r)
 }
 
-// drop deletes a record and its file. Called under s.mu.
+// drop deletes a record and its file. Preconditions: mu is held.
 func (s *Store) drop(r *record) error {
 	delete(s.records, r.ID)
 	s.held[r.tenant] -= r.Size

@@ -58,7 +58,7 @@ type Launcher struct {
 	cfg Config
 
 	mu    sync.Mutex
-	slots map[uint32]bool // user ids in use
+	slots map[uint32]bool // protected by mu; user ids in use
 }
 
 // New makes a launcher.

@@ -131,7 +131,7 @@ func exitOf(st *os.ProcessState) labproto.Exit {
 // frameWriter lets stdout, stderr and the exit status share one stream.
 type frameWriter struct {
 	mu sync.Mutex
-	w  io.Writer // guarded by mu
+	w  io.Writer // protected by mu
 }
 
 func (f *frameWriter) write(t labproto.Type, b []byte) error {

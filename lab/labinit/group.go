@@ -17,7 +17,7 @@ import (
 type group struct {
 	mu    sync.Mutex
 	id    int
-	ended bool // guarded by mu
+	ended bool // protected by mu
 }
 
 // groups holds the *group of each running command by its id.
