@@ -3,11 +3,33 @@ package broker
 import (
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"thaw/api"
+	"thaw/broker/admission"
+	"thaw/broker/inputs"
 )
+
+// refuse turns an error of the parts into one of the interface.
+func refuse(err error) *api.Error {
+	var e *api.Error
+	var large *admission.TooLargeError
+	switch {
+	case errors.As(err, &e):
+		return e
+	case errors.As(err, &large):
+		return api.Errorf(api.CodeLimitImpossible, "the job is too large for this host").WithCause(err).WithRemedy("ask for less; /v1/info has the limits")
+	case errors.Is(err, admission.ErrQueueFull):
+		return api.Errorf(api.CodeQueueFull, "too many jobs wait already").WithRemedy("try again when some have ended")
+	case errors.Is(err, inputs.ErrTooLarge):
+		return api.Errorf(api.CodeInputTooLarge, "the input is larger than an input may be").WithRemedy("/v1/info has the limit (input_bytes)")
+	case errors.Is(err, inputs.ErrQuota):
+		return api.Errorf(api.CodeQuotaExceeded, "you hold as many inputs, or bytes of them, as you may").WithRemedy("delete inputs, or wait for them to expire")
+	case errors.Is(err, inputs.ErrNotFound):
+		return api.Errorf(api.CodeNotFound, "there is no such input")
+	}
+	return api.Errorf(api.CodeInternal, "the daemon failed").WithCause(err)
+}
 
 // endWait is how long a failed conversation with a guest waits for the news that
 // its machine is gone, which explains it better.
@@ -51,11 +73,4 @@ func exitError(x MachineExit) *api.Error {
 		e.Code, e.Message = api.CodeVMMFailed, "the machine failed"
 	}
 	return e
-}
-
-func removeAll(path string) error {
-	if err := os.RemoveAll(path); err != nil {
-		return fmt.Errorf("broker: remove file: %w", err)
-	}
-	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -210,7 +211,7 @@ func (b *Broker) stop(proc Process, ended <-chan waited, m Machine) *waited {
 // collect fetches and validates the outputs of a program that ended by itself.
 func (b *Broker) collect(j *job, m Machine) error {
 	j.enter(api.StateCollecting)
-	ctx, cancel := context.WithTimeout(j.ctx, b.cfg.CollectLimit)
+	ctx, cancel := context.WithTimeout(j.ctx, b.cfg.CollectTimeout)
 	defer cancel()
 	rules := collect.Rules{
 		MaxFiles: int(j.plan.limits.OutputFiles), MaxBytes: j.plan.limits.OutputBytes, Types: j.plan.request.OutputTypes, Attempt: 1,
@@ -274,7 +275,9 @@ func removeContents(dir string) error {
 	}
 	var errs []error
 	for _, f := range files {
-		errs = append(errs, removeAll(f))
+		if err := os.RemoveAll(f); err != nil {
+			errs = append(errs, fmt.Errorf("broker: remove file: %w", err))
+		}
 	}
 	return errors.Join(errs...)
 }
