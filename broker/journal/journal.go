@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -144,7 +145,7 @@ func (j *Journal) reclaim(id string) (killed bool, err error) {
 		if killed, err = killRecorded(r); err != nil {
 			return killed, err
 		}
-		if err := removeCgroup(r.Cgroup); err != nil {
+		if err := RemoveCgroup(r.Cgroup); err != nil {
 			return killed, err
 		}
 	}
@@ -157,12 +158,11 @@ func readRecord(path string) (Record, error) {
 		return Record{}, fmt.Errorf("journal: open record: %w", err)
 	}
 	defer f.Close()
-	buf := make([]byte, maxRecord+1)
-	n, err := readFull(f, buf)
+	b, err := io.ReadAll(io.LimitReader(f, maxRecord+1))
 	if err != nil {
 		return Record{}, fmt.Errorf("journal: read record: %w", err)
 	}
-	return parseRecord(buf[:n])
+	return parseRecord(b)
 }
 
 // parseRecord decodes and checks a record.

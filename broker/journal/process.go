@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -103,19 +102,23 @@ func waitGone(fd, pid int) error {
 	}
 }
 
-// removeCgroup kills what is left in a machine's cgroup and removes it.
-func removeCgroup(path string) error {
+// RemoveCgroup kills what is left in a machine's cgroup and removes it; "" and a
+// path that is gone are none.
+func RemoveCgroup(path string) error {
 	if path == "" {
 		return nil
 	}
-	if err := os.WriteFile(filepath.Join(path, "cgroup.kill"), []byte("1"), 0); err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
+	f, err := os.OpenFile(filepath.Join(path, "cgroup.kill"), os.O_WRONLY, 0)
+	if err == nil {
+		_, err = f.WriteString("1")
+		f.Close()
+	}
+	// Missing where the cgroup is, and on kernels before 5.14.
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("journal: kill cgroup: %w", err)
 	}
 	deadline := time.Now().Add(killWait)
-	for {
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		err := unix.Rmdir(path)
 		if err == nil || errors.Is(err, unix.ENOENT) {
 			return nil
@@ -123,14 +126,6 @@ func removeCgroup(path string) error {
 		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
 			return fmt.Errorf("journal: remove cgroup %s: %w", path, err)
 		}
-		time.Sleep(5 * time.Millisecond) // there is no event for "empty and dead"
+		time.Sleep(pause) // there is no event for "empty and dead"
 	}
-}
-
-func readFull(r io.Reader, buf []byte) (int, error) {
-	n, err := io.ReadFull(r, buf)
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return n, nil
-	}
-	return n, err
 }

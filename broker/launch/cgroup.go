@@ -7,9 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"thaw/broker/journal"
 )
 
 const (
@@ -20,8 +21,6 @@ const (
 	vmmPids = 128
 	// cpuPeriod is cpu.max's period in microseconds, the kernel's default.
 	cpuPeriod = 100_000
-	// rmdirWait is how long a dead cgroup may take to be empty.
-	rmdirWait = 5 * time.Second
 )
 
 func (m *machine) cgroupPath() string {
@@ -53,7 +52,7 @@ func (m *machine) makeCgroup() (*os.File, error) {
 	if err := os.Mkdir(path, 0o755); err != nil {
 		return nil, fmt.Errorf("launch: make cgroup: %w", err)
 	}
-	m.onClose("cgroup", func() error { return removeCgroup(path) })
+	m.onClose("cgroup", func() error { return journal.RemoveCgroup(path) })
 	for _, v := range []struct{ controller, file, value string }{
 		{"memory", "memory.max", strconv.FormatInt(m.spec.MemoryMiB*mib+vmmOverhead, 10)},
 		{"memory", "memory.swap.max", "0"},
@@ -86,20 +85,4 @@ func writeCgroup(dir, file, value string) error {
 		return fmt.Errorf("launch: set %s to %s: %w", file, value, err)
 	}
 	return nil
-}
-
-// removeCgroup removes a machine's cgroup after its process has been reaped. The
-// kernel needs a moment to see it empty, and there is no event for that.
-func removeCgroup(path string) error {
-	deadline := time.Now().Add(rmdirWait)
-	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		err := unix.Rmdir(path)
-		if err == nil || errors.Is(err, unix.ENOENT) {
-			return nil
-		}
-		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
-			return err
-		}
-		time.Sleep(pause)
-	}
 }

@@ -17,12 +17,6 @@ const mib = 1 << 20
 // handing over and are the caller's to close, in case of an error too.
 func (m *machine) materialise(ctx context.Context) (spec vmmproc.Spec, handed []*os.File, err error) {
 	l := m.launcher
-	hand := func(f *os.File, err error) *os.File {
-		if f != nil {
-			handed = append(handed, f)
-		}
-		return f
-	}
 	uid, err := l.takeSlot()
 	if err != nil {
 		return spec, handed, err
@@ -63,7 +57,10 @@ func (m *machine) materialise(ctx context.Context) (spec vmmproc.Spec, handed []
 		if err != nil {
 			return spec, handed, err
 		}
-		*step.to = hand(f, err)
+		if f != nil { // there may be no cgroup
+			handed = append(handed, f)
+		}
+		*step.to = f
 	}
 	m.onClose("vsock socket", m.socket.close)
 	spec.Disks = []vmmproc.Disk{
