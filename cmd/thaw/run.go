@@ -72,7 +72,7 @@ time is over, 130 when cancelled, and 125 when Thaw itself refused or failed.`,
 	f.DurationVar(&o.timeout, "timeout", 0, "wall clock of the program (the same as --limit wall_seconds)")
 	f.StringVar(&o.model, "model", "", "model that wrote the program, for the record")
 	f.BoolVar(&o.quiet, "quiet", false, "do not list artifacts on stderr")
-	_ = cmd.RegisterFlagCompletionFunc("image", cobra.FixedCompletions([]string{"python", "node", "dual"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("image", cobra.FixedCompletions(imageNames, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
