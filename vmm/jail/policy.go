@@ -60,10 +60,10 @@ var Policy = []Rule{
 	{"lseek", unix.SYS_LSEEK, nil, "virtio/block: SEEK_DATA and SEEK_HOLE of layers; size of files"},
 	{"fstat", unix.SYS_FSTAT, nil, "os.File.Stat of passed files"},
 	{"fstatfs", unix.SYS_FSTATFS, nil, "virtio/block: block size of a layer's file system"},
-	{"fallocate", unix.SYS_FALLOCATE, oneOf(1,
-		unix.FALLOC_FL_KEEP_SIZE|unix.FALLOC_FL_PUNCH_HOLE,
-		unix.FALLOC_FL_KEEP_SIZE|unix.FALLOC_FL_ZERO_RANGE,
-	), "virtio/block: discard and write zeroes; never grows a file"},
+	// Not FALLOC_FL_ZERO_RANGE: with FALLOC_FL_KEEP_SIZE it allocates blocks past a file's end without looking at
+	// the limit of the file's size, and could fill the host's disk.
+	{"fallocate", unix.SYS_FALLOCATE, oneOf(1, unix.FALLOC_FL_KEEP_SIZE|unix.FALLOC_FL_PUNCH_HOLE),
+		"virtio/block: discard and write zeroes; never takes space"},
 	{"ppoll", unix.SYS_PPOLL, nil, "virtio/net: wait for the tap and the doorbell"},
 	{"close", unix.SYS_CLOSE, nil, "streams that end"},
 	{"eventfd2", unix.SYS_EVENTFD2, nil, "vmm: ioeventfd, irqfd"},

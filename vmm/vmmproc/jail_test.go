@@ -14,7 +14,7 @@ import (
 func TestForbiddenCalls(t *testing.T) {
 	for _, deed := range []string{
 		"open", "openat", "socket inet", "socket unix", "socketpair", "execve", "ptrace", "mount", "kill", "tgkill other", "unshare",
-		"setuid", "bpf", "io_uring", "memfd", "prctl", "fork", "truncate", "mmap exec", "ioctl", "fallocate grow", "fcntl owner", "x32",
+		"setuid", "bpf", "io_uring", "memfd", "prctl", "fork", "truncate", "mmap exec", "ioctl", "fallocate grow", "fallocate past the end", "fcntl owner", "x32",
 	} {
 		t.Run(deed, func(t *testing.T) {
 			t.Parallel()

@@ -91,7 +91,7 @@ func childProcesses() []string {
 // testSpec has files that the probe does not use as what they are called, except for its disk.
 func testSpec(t testing.TB, deed string) Spec {
 	t.Helper()
-	memory, err := memfd("memory", 1<<20)
+	memory, err := memfd("memory", 4<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func testSpec(t testing.TB, deed string) Spec {
 	}
 	t.Cleanup(func() { memory.Close(); disk.Close(); null.Close() })
 	return Spec{
-		Binary: probePath, KVM: null, Memory: memory, Kernel: null, VCPUs: 1, MemoryBytes: 1 << 20, Cmdline: deed,
+		Binary: probePath, KVM: null, Memory: memory, Kernel: null, VCPUs: 1, MemoryBytes: 4 << 20, Cmdline: deed,
 		Disks: []Disk{{ID: "vda", Layers: []*os.File{disk}}}, ConsoleLog: 4096,
 		UID: slotUID, GID: slotUID, Dev: true,
 	}

@@ -170,7 +170,12 @@ func jailOptions(files map[string]*os.File) (jail.Options, error) {
 		if err := unix.Fstat(fd, &st); err != nil {
 			return jail.Options{}, fmt.Errorf("vmmchild: stat %s: %w", name, err)
 		}
-		if st.Mode&unix.S_IFMT == unix.S_IFREG {
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+		if err != nil {
+			return jail.Options{}, fmt.Errorf("vmmchild: flags of %s: %w", name, err)
+		}
+		// Guest memory is a file too, but sealed: its size says nothing about what a disk may become.
+		if st.Mode&unix.S_IFMT == unix.S_IFREG && flags&unix.O_ACCMODE != unix.O_RDONLY && name != "memory" {
 			largest = max(largest, uint64(st.Size))
 		}
 	}
@@ -178,7 +183,7 @@ func jailOptions(files map[string]*os.File) (jail.Options, error) {
 		Hostname: "thaw-vmm",
 		// Each vsock stream is one descriptor.
 		OpenFiles: 4096,
-		// No file may grow beyond the largest size that any has now.
+		// No disk may grow beyond the largest size that a writable one has now.
 		FileBytes: largest,
 		// vCPUs, plus one for each block request that sleeps in the kernel; Go keeps what it once had.
 		Threads: 1024,

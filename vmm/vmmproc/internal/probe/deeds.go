@@ -54,8 +54,19 @@ var deeds = map[string]func(*machine) (result, error){
 		return result{Reason: vmmproto.Reset}, nil
 	},
 	"flood of connects": func(m *machine) (result, error) {
-		for id := range vmmproto.MaxOutstanding + 1 {
+		for id := range vmmproto.MaxOutstanding + 2 {
 			raw(fmt.Sprintf(`{"kind":"connect","body":{"id":%d,"port":1}}`, id))
+		}
+		return m.idle()
+	},
+
+	"connects without reading": func(m *machine) (result, error) {
+		<-m.deaf
+		for id := range 20_000 {
+			raw(fmt.Sprintf(`{"kind":"connect","body":{"id":%d,"port":1}}`, id))
+			if id%8 == 0 {
+				time.Sleep(time.Millisecond) // the daemon gets to answering
+			}
 		}
 		return m.idle()
 	},
@@ -103,8 +114,11 @@ var deeds = map[string]func(*machine) (result, error){
 	}),
 	"ioctl":          survive(func() error { _, err := unix.IoctlGetInt(3, unix.TIOCINQ); return err }),
 	"fallocate grow": survive(func() error { return unix.Fallocate(4, 0, 0, 1<<40) }),
-	"fcntl owner":    survive(func() error { _, err := unix.FcntlInt(3, unix.F_SETOWN, 1); return err }),
-	"x32":            survive(func() error { _, _, e := unix.Syscall(unix.SYS_OPEN|0x40000000, 0, 0, 0); return e }),
+	"fallocate past the end": survive(func() error {
+		return unix.Fallocate(4, unix.FALLOC_FL_KEEP_SIZE|unix.FALLOC_FL_ZERO_RANGE, 1<<30, 1<<30)
+	}),
+	"fcntl owner": survive(func() error { _, err := unix.FcntlInt(3, unix.F_SETOWN, 1); return err }),
+	"x32":         survive(func() error { _, _, e := unix.Syscall(unix.SYS_OPEN|0x40000000, 0, 0, 0); return e }),
 }
 
 // survive reports a deed that the jail should have ended.
@@ -151,8 +165,8 @@ func busyDevice(m *machine) error {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
-	// The limit of the jail: no file grows beyond the largest that was passed.
-	if _, err := unix.Pwrite(fd, []byte{1}, 1<<40); err != unix.EFBIG {
+	// The limit of the jail: no disk grows beyond the largest that was passed, which is 1 MiB; memory is larger.
+	if _, err := unix.Pwrite(fd, []byte{1}, 2<<20); err != unix.EFBIG {
 		return fmt.Errorf("write past the largest size: %v", err)
 	}
 	return nil
