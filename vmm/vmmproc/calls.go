@@ -95,7 +95,7 @@ func (p *Process) call(ctx context.Context, request func(id uint64) vmmproto.Mes
 	p.mu.Unlock()
 
 	m := request(id)
-	if err := p.send(m); err != nil {
+	if err := p.send(m, nil); err != nil {
 		select {
 		case <-p.reaped:
 			err = ErrExited
@@ -115,14 +115,18 @@ func (p *Process) call(ctx context.Context, request func(id uint64) vmmproto.Mes
 	}
 }
 
-// send sends a message. A process that does not read for PingTimeout is as good as hung: the send fails.
-func (p *Process) send(m vmmproto.Message, files ...*os.File) error {
+// send sends a message and calls sent, if there is one, before the next message goes. A process that does not read
+// for PingTimeout is as good as hung: the send fails.
+func (p *Process) send(m vmmproto.Message, sent func(), files ...*os.File) error {
 	packet, err := vmmproto.Encode(m)
 	if err != nil {
 		return err
 	}
 	p.sendMu.Lock()
 	defer p.sendMu.Unlock()
+	if sent != nil {
+		defer sent()
+	}
 	p.control.SetWriteDeadline(time.Now().Add(p.spec.PingTimeout))
 	return unixfd.Send(p.control, packet, files...)
 }

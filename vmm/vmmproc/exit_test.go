@@ -66,6 +66,17 @@ func TestFloodOfConnects(t *testing.T) {
 	}
 }
 
+// Requests whose answers are not read count as outstanding too.
+func TestConnectsWithoutReading(t *testing.T) {
+	spec := testSpec(t, "connects without reading")
+	p := start(t, spec)
+	go p.Stats(t.Context())
+	e := end(t, p)
+	if e.Reason != ProtocolError || !strings.Contains(e.Detail, "connect requests at a time") {
+		t.Errorf("got %+v", e)
+	}
+}
+
 func TestPanicKeepsTraceAndConsole(t *testing.T) {
 	spec := testSpec(t, "echo")
 	spec.PingEvery = 5 * time.Millisecond

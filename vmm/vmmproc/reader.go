@@ -142,7 +142,8 @@ func (p *Process) takeConnect(m *vmmproto.Connect) error {
 	if p.started != nil {
 		return errors.New("connect before started")
 	}
-	if p.connects >= vmmproto.MaxOutstanding {
+	// An answer that the VMM has may still be counted here, but never more than one: see answerConnect.
+	if p.connects > vmmproto.MaxOutstanding {
 		return fmt.Errorf("more than %d connect requests at a time", vmmproto.MaxOutstanding)
 	}
 	p.connects++
@@ -154,6 +155,8 @@ func (p *Process) takeConnect(m *vmmproto.Connect) error {
 	return nil
 }
 
+// answerConnect answers a request. It counts until the answer is in the socket: a VMM that asks and does not read
+// makes no more than so many goroutines and descriptors of the daemon's wait.
 func (p *Process) answerConnect(m *vmmproto.Connect) {
 	var answer vmmproto.Message = &vmmproto.Refused{ID: m.ID}
 	var files []*os.File
@@ -163,11 +166,12 @@ func (p *Process) answerConnect(m *vmmproto.Connect) {
 			answer, files = &vmmproto.Connected{ID: m.ID}, []*os.File{stream}
 		}
 	}
-	// Before the answer, because the VMM may ask again as soon as it has it.
-	p.mu.Lock()
-	p.connects--
-	p.mu.Unlock()
-	if err := p.send(answer, files...); errors.Is(err, os.ErrDeadlineExceeded) {
+	err := p.send(answer, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.connects--
+	}, files...)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		p.kill(verdict{reason: Hung, detail: "does not read its control socket"})
 	}
 }
