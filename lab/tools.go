@@ -12,8 +12,19 @@ import (
 	"slices"
 	"strings"
 
+	"thaw/internal/apt"
 	"thaw/internal/cache"
 )
+
+// Suite is the Debian release that the tools and the kernel come from: the first
+// with QEMU 10. QEMU 7.2 can not be trusted with two emulated CPUs.
+const Suite = "trixie"
+
+// aptSource is where and how this host reaches Debian.
+type aptSource struct {
+	Mirror  string   // URI of the archive
+	Options []string // of apt, such as a proxy, in the form of apt.conf
+}
 
 // Tools is the lab's Debian tree: QEMU, virtiofsd and kmod, and a kernel. Its
 // programs run on the host through the tree's own dynamic loader, so the host
@@ -43,7 +54,7 @@ const manifestFile = "lab-tools.json"
 // GetTools returns the tree, making it when the cache lacks it: about 10 s from a
 // near mirror, 210 MB on disk.
 func GetTools(ctx context.Context) (*Tools, error) {
-	src := hostSource(ctx)
+	src := aptSource{Mirror: apt.HostMirrors("/etc/apt").Main, Options: apt.HostOptions(ctx)}
 	// The mirror is no part of the key: packages are signed, whoever serves them.
 	key := cache.Key("lab-tools 1", Suite, strings.Join(toolPackages, ","), kernelHook)
 	dir, err := cache.Get(ctx, "lab", key, func(ctx context.Context, dir string) error {

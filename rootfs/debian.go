@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"thaw/internal/apt"
 )
 
 // debianLayer makes the Debian tree of components.
@@ -62,7 +64,7 @@ func (b *builder) installDebian(ctx context.Context, tree string, components []s
 		// The cache folder may be closed to apt's own user.
 		"--aptopt=APT::Sandbox::User \"root\"",
 	}
-	for _, opt := range b.hostAptOptions(ctx) {
+	for _, opt := range apt.HostOptions(ctx) {
 		args = append(args, "--aptopt="+opt)
 	}
 	for _, glob := range b.recipe.Exclude {
@@ -72,7 +74,7 @@ func (b *builder) installDebian(ctx context.Context, tree string, components []s
 		args = append(args, "--dpkgopt=path-include="+glob)
 	}
 	args = append(args, b.recipe.Suite, tree)
-	args = append(args, hostMirrors("/etc/apt").sources(b.recipe.Suite)...)
+	args = append(args, apt.HostMirrors("/etc/apt").Sources(b.recipe.Suite)...)
 	_, err = command{name: "mmdebstrap", args: args,
 		env: []string{"SOURCE_DATE_EPOCH=" + strconv.FormatInt(b.recipe.Epoch, 10), "LC_ALL=C.UTF-8"}}.run(ctx)
 	if err != nil {
@@ -102,26 +104,6 @@ func debianError(err error) error {
 	return err
 }
 
-// hostAptOptions returns the settings of this host's apt on how archives are
-// reached (proxies, time-outs, expiry), so that images are fetched as the
-// host's own packages are.
-func (b *builder) hostAptOptions(ctx context.Context) []string {
-	out, err := command{name: "apt-config", args: []string{"dump", "--no-empty", "--format", "%f \"%v\"%n"}}.run(ctx)
-	if err != nil {
-		return nil // no apt here: mmdebstrap will say what it lacks
-	}
-	var opts []string
-	for line := range strings.Lines(out) {
-		line = strings.TrimSpace(line)
-		for _, prefix := range []string{"Acquire::http::", "Acquire::https::", "Acquire::Check-", "Acquire::Retries"} {
-			if strings.HasPrefix(line, prefix) {
-				opts = append(opts, line)
-			}
-		}
-	}
-	return opts
-}
-
 // installedPackages lists the packages of a tree whose package lists are still
 // there, with the digest that the lists give for each version.
 func installedPackages(tree string) ([]Package, error) {
@@ -132,7 +114,7 @@ func installedPackages(tree string) ([]Package, error) {
 	defer status.Close()
 	id := func(s map[string]string) string { return s["package"] + " " + s["version"] + " " + s["architecture"] }
 	found := map[string]*Package{}
-	err = readDeb822(status, []string{"package", "version", "architecture"}, func(s map[string]string) error {
+	err = apt.ReadStanzas(status, []string{"package", "version", "architecture"}, func(s map[string]string) error {
 		found[id(s)] = &Package{Source: SourceDebian, Name: s["package"], Version: s["version"], Architecture: s["architecture"]}
 		return nil
 	})
@@ -165,7 +147,7 @@ func addDigests(list string, found map[string]*Package, id func(map[string]strin
 		return fmt.Errorf("rootfs: open package list: %w", err)
 	}
 	defer f.Close()
-	return readDeb822(f, []string{"package", "version", "architecture", "sha256"}, func(s map[string]string) error {
+	return apt.ReadStanzas(f, []string{"package", "version", "architecture", "sha256"}, func(s map[string]string) error {
 		if p := found[id(s)]; p != nil {
 			p.SHA256 = s["sha256"]
 		}

@@ -165,3 +165,19 @@ func TestLockDir(t *testing.T) {
 		t.Fatalf("Debian package without digest: %v, want %v", err, ErrLock)
 	}
 }
+
+func FuzzLocks(f *testing.F) {
+	f.Add([]byte("numpy==1 --hash=sha256:" + sha1st + "\n"))
+	f.Add([]byte(`{"lockfileVersion":3,"packages":{"node_modules/a":{"version":"1","integrity":"` + sri + `"}}}`))
+	f.Add([]byte(`{"suite":"trixie","components":{"base":[{"name":"a","version":"1","architecture":"all","sha256":"` + sha1st + `"}]}}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		pins, _ := parseNPMLock(raw)
+		for _, p := range pins {
+			if strings.Contains(p.path, "..") && !filepath.IsLocal(p.path) {
+				t.Errorf("path %q leaves the project", p.path)
+			}
+		}
+		_, _ = parsePythonLock(raw)
+		_, _ = parseDebianLock(raw)
+	})
+}

@@ -1,4 +1,10 @@
-package rootfs
+// Package apt reads what this host's apt knows of Debian: which archives it uses
+// and how it reaches them. Images and the lab's tools are fetched the same way,
+// so that they come from the same, maybe nearer, maybe only mirror.
+//
+// Nothing here runs apt to change something, and nothing fails: a host without
+// apt, or one of another distribution, gets Debian's own addresses.
+package apt
 
 import (
 	"bufio"
@@ -9,26 +15,27 @@ import (
 	"strings"
 )
 
-// mirrors are the archives that a Debian tree is made from.
-type mirrors struct {
-	main     string
-	security string
+// Mirrors are the archives that a Debian tree is made from: URIs without a slash
+// at the end.
+type Mirrors struct {
+	Main     string
+	Security string
 }
 
-// defaultMirrors serve hosts whose own configuration names no Debian archive.
-var defaultMirrors = mirrors{
-	main:     "http://deb.debian.org/debian",
-	security: "http://deb.debian.org/debian-security",
+// defaults serve hosts whose own configuration names no Debian archive.
+var defaults = Mirrors{
+	Main:     "http://deb.debian.org/debian",
+	Security: "http://deb.debian.org/debian-security",
 }
 
 // debianSuites are names under which hosts subscribe to Debian itself, as
 // against third parties' archives for Debian.
 var debianSuites = []string{"bookworm", "trixie", "forky", "sid", "oldstable", "stable", "testing", "unstable"}
 
-// hostMirrors returns the archives that this host's own apt uses (etc is
-// /etc/apt), so that images come from the same, maybe nearer, maybe only mirror.
-func hostMirrors(etc string) mirrors {
-	found := mirrors{}
+// HostMirrors returns the archives that this host's own apt uses, by the source
+// lists in etc, which is /etc/apt.
+func HostMirrors(etc string) Mirrors {
+	found := Mirrors{}
 	files, _ := filepath.Glob(filepath.Join(etc, "sources.list.d", "*"))
 	for _, file := range append([]string{filepath.Join(etc, "sources.list")}, files...) {
 		raw, err := os.ReadFile(file)
@@ -42,18 +49,18 @@ func hostMirrors(etc string) mirrors {
 			found.addDeb822(raw)
 		}
 	}
-	if found.main == "" {
-		return defaultMirrors
+	if found.Main == "" {
+		return defaults
 	}
-	if found.security == "" {
-		found.security = defaultMirrors.security
+	if found.Security == "" {
+		found.Security = defaults.Security
 	}
 	return found
 }
 
 // addOneLine reads the one-line format of sources.list(5):
 // "deb [options] URI suite component…".
-func (m *mirrors) addOneLine(raw []byte) {
+func (m *Mirrors) addOneLine(raw []byte) {
 	lines := bufio.NewScanner(bytes.NewReader(raw))
 	for lines.Scan() {
 		line, ok := strings.CutPrefix(strings.TrimSpace(lines.Text()), "deb ")
@@ -72,8 +79,8 @@ func (m *mirrors) addOneLine(raw []byte) {
 
 // addDeb822 reads the stanza format of sources.list(5). A malformed file is no
 // reason to fail: apt itself ignores or reports it, and there is a default.
-func (m *mirrors) addDeb822(raw []byte) {
-	_ = readDeb822(bytes.NewReader(raw), []string{"types", "uris", "suites", "components", "enabled"},
+func (m *Mirrors) addDeb822(raw []byte) {
+	_ = ReadStanzas(bytes.NewReader(raw), []string{"types", "uris", "suites", "components", "enabled"},
 		func(s map[string]string) error {
 			if slices.Contains(strings.Fields(s["types"]), "deb") && !strings.EqualFold(s["enabled"], "no") {
 				m.add(strings.Fields(s["uris"]), strings.Fields(s["suites"]), strings.Fields(s["components"]))
@@ -83,7 +90,7 @@ func (m *mirrors) addDeb822(raw []byte) {
 }
 
 // add takes the first archive of Debian's main component for each suite kind.
-func (m *mirrors) add(uris, suites, components []string) {
+func (m *Mirrors) add(uris, suites, components []string) {
 	if len(uris) == 0 || !slices.Contains(components, "main") {
 		return
 	}
@@ -95,10 +102,10 @@ func (m *mirrors) add(uris, suites, components []string) {
 		name, isSecurity := strings.CutSuffix(suite, "-security")
 		switch {
 		case !slices.Contains(debianSuites, name):
-		case isSecurity && m.security == "":
-			m.security = uri
-		case !isSecurity && m.main == "":
-			m.main = uri
+		case isSecurity && m.Security == "":
+			m.Security = uri
+		case !isSecurity && m.Main == "":
+			m.Main = uri
 		}
 	}
 }
@@ -122,11 +129,11 @@ func resolveMirrorList(uri string) string {
 	return ""
 }
 
-// sources returns the sources.list lines of a suite, with its updates.
-func (m mirrors) sources(suite string) []string {
+// Sources returns the sources.list lines of a suite, with its updates.
+func (m Mirrors) Sources(suite string) []string {
 	return []string{
-		"deb " + m.main + " " + suite + " main",
-		"deb " + m.main + " " + suite + "-updates main",
-		"deb " + m.security + " " + suite + "-security main",
+		"deb " + m.Main + " " + suite + " main",
+		"deb " + m.Main + " " + suite + "-updates main",
+		"deb " + m.Security + " " + suite + "-security main",
 	}
 }

@@ -1,4 +1,4 @@
-package rootfs
+package apt
 
 import (
 	"bufio"
@@ -11,9 +11,10 @@ import (
 // package lists are dependency lists of some tens of kilobytes.
 const maxField = 1 << 20
 
-// readDeb822 calls visit for each stanza of a control file (deb822(5)), with
+// ReadStanzas calls visit for each stanza of a control file (deb822(5)), with
 // field names in lower case. Only wanted fields are kept, the first line of each.
-func readDeb822(r io.Reader, wanted []string, visit func(map[string]string) error) error {
+// An error of visit ends it and is returned as it is.
+func ReadStanzas(r io.Reader, wanted []string, visit func(map[string]string) error) error {
 	keep := make(map[string]bool, len(wanted))
 	for _, w := range wanted {
 		keep[w] = true
@@ -46,7 +47,7 @@ func readDeb822(r io.Reader, wanted []string, visit func(map[string]string) erro
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return fmt.Errorf("rootfs: read control file: %w", err)
+		return fmt.Errorf("apt: read control file: %w", err)
 	}
 	return flush()
 }
