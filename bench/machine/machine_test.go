@@ -61,6 +61,9 @@ func TestQEMUArguments(t *testing.T) {
 			t.Errorf("%q lacks %q", plain, want)
 		}
 	}
+	if !strings.Contains(plain, "acpi=on") || !strings.Contains(strings.Join((&QEMU{NoACPI: true}).Arguments(b), " "), "acpi=off") {
+		t.Errorf("%q has not QEMU's default, or none can leave it", plain)
+	}
 	if strings.Contains(plain, "netdev") {
 		t.Errorf("%q has a network", plain)
 	}

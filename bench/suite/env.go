@@ -25,6 +25,7 @@ type Config struct {
 	RawDir   string // where samples are stored, or ""
 	Kernel   string // path of another kernel than the tuned one, or ""
 	Only     []string
+	NoACPI   bool // compare with a QEMU without ACPI
 	Progress io.Writer
 }
 
@@ -114,7 +115,12 @@ func (e *env) say(format string, args ...any) {
 
 // qemu finds the other side.
 func (e *env) qemu(ctx context.Context) (*machine.QEMU, error) {
-	return machine.FindQEMU(ctx, e.pvm, e.amd)
+	q, err := machine.FindQEMU(ctx, e.pvm, e.amd)
+	if err != nil {
+		return nil, err
+	}
+	q.NoACPI = e.cfg.NoACPI
+	return q, nil
 }
 
 // pick returns the value for a quick run or for a full one.
