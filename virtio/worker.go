@@ -23,10 +23,7 @@ import (
 type Worker struct {
 	kick    *eventfd.FD
 	handler Handler
-	state   atomic.Int32
-	request chan struct{} // taken by the worker when it pauses
-	resume  chan struct{}
-	done    chan struct{}
+	gate    *Gate
 	metrics WorkerMetrics
 }
 
@@ -59,21 +56,12 @@ const (
 	pollStep = 64 // looks at the ring between two looks at the clock
 )
 
-const (
-	workerRuns int32 = iota
-	workerPausing
-	workerStops
-)
-
 // StartWorker starts a worker on kick. fail is called once, on the worker's
 // goroutine, if the handler returns an error.
 func StartWorker(kick *eventfd.FD, h Handler, fail func(error)) *Worker {
-	w := &Worker{
-		kick: kick, handler: h,
-		request: make(chan struct{}), resume: make(chan struct{}), done: make(chan struct{}),
-	}
+	w := &Worker{kick: kick, handler: h, gate: NewGate(kick)}
 	go func() {
-		defer close(w.done)
+		defer w.gate.End()
 		if err := w.run(); err != nil {
 			fail(err)
 		}
@@ -86,51 +74,17 @@ func (w *Worker) Metrics() *WorkerMetrics { return &w.metrics }
 
 // Pause returns when the handler is not running and will not run until
 // Resume. It does nothing when the worker has ended.
-func (w *Worker) Pause() {
-	if !w.state.CompareAndSwap(workerRuns, workerPausing) {
-		return
-	}
-	w.kick.Signal()
-	select {
-	case w.request <- struct{}{}:
-	case <-w.done:
-	}
-}
+func (w *Worker) Pause() { w.gate.Pause() }
 
 // Resume ends a Pause.
-func (w *Worker) Resume() {
-	if !w.state.CompareAndSwap(workerPausing, workerRuns) {
-		return
-	}
-	select {
-	case w.resume <- struct{}{}:
-	case <-w.done:
-	}
-}
+func (w *Worker) Resume() { w.gate.Resume() }
 
 // Stop ends the worker and returns when its goroutine has.
-func (w *Worker) Stop() {
-	if w.state.Swap(workerStops) == workerPausing {
-		select {
-		case w.resume <- struct{}{}:
-		case <-w.done:
-		}
-	}
-	w.kick.Signal()
-	<-w.done
-}
+func (w *Worker) Stop() { w.gate.Stop() }
 
 func (w *Worker) run() error {
 	var window time.Duration
-	for {
-		switch w.state.Load() {
-		case workerStops:
-			return nil
-		case workerPausing:
-			<-w.request
-			<-w.resume
-			continue
-		}
+	for w.gate.Hold(func() {}) {
 		worked, err := w.handler.Serve()
 		if err != nil {
 			return err
@@ -153,6 +107,7 @@ func (w *Worker) run() error {
 		w.handler.Disable()
 		window = nextWindow(window, time.Since(slept))
 	}
+	return nil
 }
 
 // poll looks at the ring for at most window and says whether there is
@@ -166,7 +121,7 @@ func (w *Worker) poll(window time.Duration) bool {
 	}
 	for end := time.Now().Add(window); ; {
 		for range pollStep {
-			if w.handler.Waiting() || w.state.Load() != workerRuns {
+			if w.handler.Waiting() || !w.gate.Runs() {
 				w.metrics.PollHits.Add(1)
 				return true
 			}

@@ -3,11 +3,11 @@ package net
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
 	"thaw/internal/eventfd"
+	"thaw/virtio"
 )
 
 // pump runs a receiver on a goroutine of its own. It is a virtio.Worker with
@@ -24,30 +24,17 @@ type pump struct {
 	kick     *eventfd.FD
 	lost     func() // told once that the tap is gone
 	fds      [2]unix.PollFd
-
-	state   atomic.Int32
-	request chan struct{}
-	resume  chan struct{}
-	done    chan struct{}
+	gate     *virtio.Gate
 }
-
-const (
-	pumpRuns int32 = iota
-	pumpPausing
-	pumpStops
-)
 
 // startPump starts a pump. fail is called once, on its goroutine, if the
 // receiver returns an error.
 func startPump(r *receiver, kick *eventfd.FD, lost func(), fail func(error)) *pump {
-	p := &pump{
-		receiver: r, kick: kick, lost: lost,
-		request: make(chan struct{}), resume: make(chan struct{}), done: make(chan struct{}),
-	}
+	p := &pump{receiver: r, kick: kick, lost: lost, gate: virtio.NewGate(kick)}
 	p.fds[0] = unix.PollFd{Fd: int32(kick.Fd()), Events: unix.POLLIN}
 	p.fds[1] = unix.PollFd{Fd: int32(r.fd), Events: unix.POLLIN}
 	go func() {
-		defer close(p.done)
+		defer p.gate.End()
 		err := p.run()
 		r.release()
 		if err != nil {
@@ -58,53 +45,18 @@ func startPump(r *receiver, kick *eventfd.FD, lost func(), fail func(error)) *pu
 }
 
 // pause returns when the receiver is at rest, with every chain given back.
-func (p *pump) pause() {
-	if !p.state.CompareAndSwap(pumpRuns, pumpPausing) {
-		return
-	}
-	p.kick.Signal()
-	select {
-	case p.request <- struct{}{}:
-	case <-p.done:
-	}
-}
+func (p *pump) pause() { p.gate.Pause() }
 
 // unpause ends a pause.
-func (p *pump) unpause() {
-	if !p.state.CompareAndSwap(pumpPausing, pumpRuns) {
-		return
-	}
-	select {
-	case p.resume <- struct{}{}:
-	case <-p.done:
-	}
-}
+func (p *pump) unpause() { p.gate.Resume() }
 
 // stop ends the pump and returns when its goroutine has.
-func (p *pump) stop() {
-	if p.state.Swap(pumpStops) == pumpPausing {
-		select {
-		case p.resume <- struct{}{}:
-		case <-p.done:
-		}
-	}
-	p.kick.Signal()
-	<-p.done
-}
+func (p *pump) stop() { p.gate.Stop() }
 
 func (p *pump) run() error {
 	r := p.receiver
 	r.queue.DisableNotify()
-	for {
-		switch p.state.Load() {
-		case pumpStops:
-			return nil
-		case pumpPausing:
-			r.release()
-			<-p.request
-			<-p.resume
-			continue
-		}
+	for p.gate.Hold(r.release) {
 		st, err := r.serve()
 		if err != nil {
 			return err
@@ -121,6 +73,7 @@ func (p *pump) run() error {
 			return err
 		}
 	}
+	return nil
 }
 
 // drained returns when there is a frame, or on a kick. It sleeps at once:
