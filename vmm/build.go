@@ -132,7 +132,7 @@ func (m *Machine) connect() (err error) {
 		return err
 	}
 	for i, d := range m.devices.list {
-		t, err := m.connectVirtio(i, d)
+		t, err := m.connectVirtio(i, d.Device)
 		if err != nil {
 			return err
 		}

@@ -18,27 +18,35 @@ import (
 // devices are the machine's virtio devices, in the order in which the guest
 // finds them.
 type devices struct {
-	list    []virtio.Device
+	list    []device
 	vsock   *vsock.Device
 	balloon *balloon.Device
+}
+
+// device is one virtio device with what its counters are called after, and the
+// struct that they are in.
+type device struct {
+	virtio.Device
+	name    string
+	metrics any
 }
 
 // make makes the devices that the configuration names and their register
 // pages.
 func (d *devices) make(m *Machine) error {
-	for _, disk := range m.cfg.Disks {
+	for i, disk := range m.cfg.Disks {
 		b, err := block.New(block.Options{ID: disk.ID, Layers: disk.Layers, ReadOnly: disk.ReadOnly})
 		if err != nil {
 			return err
 		}
-		d.list = append(d.list, b)
+		d.list = append(d.list, device{b, fmt.Sprint("block", i), b.Metrics()})
 	}
 	if n := m.cfg.Net; n != nil {
 		dev, err := net.New(n.Tap, net.Options{MAC: n.MAC, Offload: true})
 		if err != nil {
 			return err
 		}
-		d.list = append(d.list, dev)
+		d.list = append(d.list, device{dev, "net", dev.Metrics()})
 	}
 	if v := m.cfg.Vsock; v != nil {
 		dev, err := vsock.New(vsock.Options{CID: v.CID, Listener: v.Listener, Connect: v.Connect})
@@ -46,20 +54,20 @@ func (d *devices) make(m *Machine) error {
 			return err
 		}
 		d.vsock = dev
-		d.list = append(d.list, dev)
+		d.list = append(d.list, device{dev, "vsock", dev.Metrics()})
 	}
 	entropy, err := rng.New(rng.Options{Rate: rng.DefaultRate})
 	if err != nil {
 		return err
 	}
-	d.list = append(d.list, entropy)
+	d.list = append(d.list, device{entropy, "rng", entropy.Metrics()})
 	if m.cfg.Balloon {
 		dev, err := balloon.New(balloon.Options{MemoryBytes: m.cfg.MemoryBytes, Reclaimer: m.mem})
 		if err != nil {
 			return err
 		}
 		d.balloon = dev
-		d.list = append(d.list, dev)
+		d.list = append(d.list, device{dev, "balloon", dev.Metrics()})
 	}
 	if len(d.list) > virtioDevices {
 		return fmt.Errorf("vmm: %d virtio devices, at most %d are possible", len(d.list), virtioDevices)

@@ -1,17 +1,9 @@
 package vmm
 
 import (
-	"fmt"
 	"reflect"
 	"strings"
 	"sync/atomic"
-
-	"thaw/virtio"
-	"thaw/virtio/balloon"
-	"thaw/virtio/block"
-	"thaw/virtio/net"
-	"thaw/virtio/rng"
-	"thaw/virtio/vsock"
 )
 
 // Stats counts what a machine did since it was made.
@@ -39,35 +31,10 @@ func (m *Machine) Counters() map[string]uint64 {
 	values := map[string]uint64{
 		"exits.port_io": s.PortIO, "exits.mmio_read": s.MMIORead, "exits.mmio_write": s.MMIOWrite, "exits.other": s.OtherExits,
 	}
-	disks := 0
 	for _, d := range m.devices.list {
-		name, metrics := describe(d)
-		if name == "block" {
-			name = fmt.Sprint(name, disks)
-			disks++
-		}
-		count(values, name, reflect.ValueOf(metrics).Elem())
+		count(values, d.name, reflect.ValueOf(d.metrics).Elem())
 	}
 	return values
-}
-
-// describe returns a device's name and its metrics, a pointer to a struct of
-// counters.
-func describe(d virtio.Device) (name string, metrics any) {
-	switch d := d.(type) {
-	case *block.Device:
-		return "block", d.Metrics()
-	case *net.Device:
-		return "net", d.Metrics()
-	case *vsock.Device:
-		return "vsock", d.Metrics()
-	case *rng.Device:
-		return "rng", d.Metrics()
-	case *balloon.Device:
-		return "balloon", d.Metrics()
-	default:
-		return "", new(struct{})
-	}
 }
 
 // count adds the counters of a struct, and of the structs in it.
