@@ -60,7 +60,7 @@ func (q *QEMU) Arguments(b Boot) []string {
 	}
 	args := []string{
 		// No legacy timers, clock or interrupt controller, as in Thaw's machine.
-		"-M", "microvm,accel=kvm,acpi="+acpi+",pit=off,pic=off,rtc=off,isa-serial=on", "-cpu", cpu,
+		"-M", "microvm,accel=kvm,acpi=" + acpi + ",pit=off,pic=off,rtc=off,isa-serial=on", "-cpu", cpu,
 		"-smp", fmt.Sprint(b.VCPUs), "-m", fmt.Sprintf("%dM", b.MemoryMiB),
 		"-nodefaults", "-no-user-config", "-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot",
 		"-kernel", b.Kernel, "-initrd", b.Initrd, "-append", cmdline(b, q.PVM),
