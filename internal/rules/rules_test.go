@@ -1,8 +1,10 @@
 // Package rules keeps the rules of the house that a compiler does not know:
-// where unsafe may be imported, and which folder may import which.
+// where unsafe may be imported, which folder may import which, and how long files
+// and packages may be.
 package rules
 
 import (
+	"bytes"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -57,6 +59,34 @@ func TestImports(t *testing.T) {
 	})
 	if files < 50 {
 		t.Fatalf("only %d files were looked at", files)
+	}
+}
+
+// Lengths in lines: what one reader can hold. A package's does not count tests.
+const (
+	maxFile    = 400
+	maxPackage = 3000
+)
+
+func TestSizes(t *testing.T) {
+	packages := map[string]int{}
+	walk(t, func(path string, _ []string) {
+		b, err := os.ReadFile(filepath.Join("..", "..", path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := bytes.Count(b, []byte("\n"))
+		if n > maxFile {
+			t.Errorf("%s has %d lines, more than %d: part it", path, n, maxFile)
+		}
+		if !strings.HasSuffix(path, "_test.go") {
+			packages[filepath.Dir(path)] += n
+		}
+	})
+	for dir, n := range packages {
+		if n > maxPackage {
+			t.Errorf("%s has %d lines, more than %d: part it", dir, n, maxPackage)
+		}
 	}
 }
 
