@@ -1,0 +1,62 @@
+package seccomp
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// Scope says which threads a filter is put on. Threads and processes that they
+// make later have it too.
+type Scope int
+
+// Scopes.
+const (
+	// ThisThread is the calling one; the goroutine must be locked to it.
+	ThisThread Scope = iota
+	// AllThreads is every one of the process, at once or none
+	// (SECCOMP_FILTER_FLAG_TSYNC).
+	AllThreads
+)
+
+// Install compiles the policy and puts it on threads, for good.
+//
+// Precondition: no_new_privs is set on them, or they have CAP_SYS_ADMIN.
+func Install(p *Policy, scope Scope) error {
+	raw, err := p.Compile()
+	if err != nil {
+		return err
+	}
+	return install(raw, scope)
+}
+
+func install(raw []bpf.RawInstruction, scope Scope) error {
+	filter := make([]unix.SockFilter, len(raw))
+	for i, in := range raw {
+		filter[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
+	}
+	var flags uintptr
+	switch scope {
+	case ThisThread:
+	case AllThreads:
+		flags = unix.SECCOMP_FILTER_FLAG_TSYNC
+	default:
+		return errors.New("seccomp: install: unknown scope")
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&program)))
+	runtime.KeepAlive(filter)
+	if errno != 0 {
+		return fmt.Errorf("seccomp: install: %w", errno)
+	}
+	// With TSYNC the kernel tells by this, and no error number, that one
+	// thread cannot take the filter; then none has it.
+	if thread != 0 {
+		return fmt.Errorf("seccomp: install: thread %d cannot take the filter", thread)
+	}
+	return nil
+}
