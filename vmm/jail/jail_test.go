@@ -1,181 +1,65 @@
 package jail
 
 import (
-	"encoding/binary"
 	"testing"
 
-	"github.com/elastic/go-seccomp-bpf/arch"
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
-)
 
-// filter runs the assembled policy in user space.
-type filter struct{ vm *bpf.VM }
-
-func newFilter(t testing.TB) filter {
-	t.Helper()
-	raw, err := Compile(Policy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return filterOf(t, raw)
-}
-
-func filterOf(t testing.TB, raw []bpf.RawInstruction) filter {
-	t.Helper()
-	program, ok := bpf.Disassemble(raw)
-	if !ok {
-		t.Fatal("filter has instructions that cannot be disassembled")
-	}
-	vm, err := bpf.NewVM(program)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return filter{vm}
-}
-
-// verdict gives the filter a struct seccomp_data (linux/seccomp.h). The VM reads network byte order, the kernel
-// the machine's: each word is written as the VM will read it.
-func (f filter) verdict(t testing.TB, architecture uint32, nr uint32, args ...uint64) uint32 {
-	t.Helper()
-	data := make([]byte, 64)
-	word := func(off int, v uint32) { binary.BigEndian.PutUint32(data[off:], v) }
-	word(0, nr)
-	word(4, architecture)
-	for i, a := range args {
-		word(16+8*i, uint32(a))
-		word(20+8*i, uint32(a>>32))
-	}
-	got, err := f.vm.Run(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return uint32(got)
-}
-
-const (
-	allowed = unix.SECCOMP_RET_ALLOW
-	killed  = unix.SECCOMP_RET_KILL_PROCESS
+	"thaw/internal/seccomp"
+	"thaw/internal/seccomp/seccomptest"
 )
 
 // Every system call that the kernel may know, with arguments that are wrong for every condition.
 func TestUnlistedCallsKill(t *testing.T) {
-	f := newFilter(t)
-	names := arch.X86_64.SyscallNumbers
-	listed := map[string]Rule{}
-	for _, r := range Policy {
-		if _, twice := listed[r.Name]; twice {
-			t.Errorf("%s is listed twice", r.Name)
+	f := seccomptest.New(t, &Policy)
+	always := map[uintptr]bool{}
+	for _, r := range Policy.Rules {
+		if r.Why == "" {
+			t.Errorf("call %d: nobody needs it", r.Number)
 		}
-		if r.Who == "" {
-			t.Errorf("%s: nobody needs it", r.Name)
-		}
-		if nr, ok := arch.X86_64.SyscallNames[r.Name]; !ok || nr != int(r.Number) {
-			t.Errorf("%s is call %d, not %d", r.Name, nr, r.Number)
-		}
-		listed[r.Name] = r
+		always[r.Number] = len(r.Allow) == 1 && len(r.Allow[0]) == 0
 	}
-	for nr := range uint32(1024) {
-		rule, ok := listed[names[int(nr)]]
-		want := uint32(killed)
-		if ok && rule.Any == nil {
-			want = allowed
+	for number := range uintptr(1024) {
+		want := seccomp.Kill
+		if always[number] {
+			want = seccomp.Allow
 		}
-		if got := f.verdict(t, unix.AUDIT_ARCH_X86_64, nr, all(0xffffffff_ffffffff)...); got != want {
-			t.Errorf("call %d (%s): %#x, want %#x", nr, names[int(nr)], got, want)
+		if got := f.Call(number, seccomptest.All(0xffffffff_ffffffff)...); got != want {
+			t.Errorf("call %d: %#x, want %#x", number, uint32(got), uint32(want))
 		}
-	}
-	if len(listed) != len(Policy) {
-		t.Errorf("%d rules, %d names", len(Policy), len(listed))
 	}
 }
 
-// Each alternative of each rule allows exactly its values: one bit flipped, in either half, kills.
-func TestConditions(t *testing.T) {
-	f := newFilter(t)
-	for _, r := range Policy {
-		nr := uint32(r.Number)
-		listed := map[uint64]bool{}
-		for _, conditions := range r.Any {
-			for _, c := range conditions {
-				if c.Op == Equal {
-					listed[c.Val] = true
-				}
-			}
-		}
-		for _, conditions := range r.Any {
-			for _, c := range conditions {
-				args := all(0x5a5a5a5a_5a5a5a5a)
-				check := func(v uint64, want uint32) {
-					args[c.Arg] = v
-					if got := f.verdict(t, unix.AUDIT_ARCH_X86_64, nr, args...); got != want {
-						t.Errorf("%s with argument %d = %#x: %#x, want %#x", r.Name, c.Arg, v, got, want)
-					}
-				}
-				if c.Op == NoBits {
-					check(^c.Val, allowed)
-					check(c.Val, killed)
-					check(^uint64(0), killed)
-					continue
-				}
-				check(c.Val, allowed)
-				for bit := range 64 {
-					if v := c.Val ^ 1<<bit; !listed[v] {
-						check(v, killed)
-					}
-				}
-			}
-		}
-	}
-}
+func TestConditions(t *testing.T) { seccomptest.CheckConditions(t, &Policy) }
 
 // The same numbers mean other calls elsewhere.
-func TestOtherInstructionSets(t *testing.T) {
-	f := newFilter(t)
-	for nr := range uint32(1024) {
-		for _, other := range []uint32{unix.AUDIT_ARCH_I386, unix.AUDIT_ARCH_AARCH64, 0} {
-			if got := f.verdict(t, other, nr, all(0)...); got != killed {
-				t.Errorf("call %d of %#x: %#x", nr, other, got)
-			}
-		}
-		if got := f.verdict(t, unix.AUDIT_ARCH_X86_64, nr|0x40000000, all(0)...); got != killed {
-			t.Errorf("x32 call %d: %#x", nr, got)
-		}
-	}
-}
+func TestOtherInstructionSets(t *testing.T) { seccomptest.CheckForeign(t, &Policy) }
 
-// All conditions of an alternative must hold.
-func TestConjunction(t *testing.T) {
-	raw, err := Compile([]Rule{{"two", 5, [][]Cond{{{0, Equal, 1}, {5, NoBits, 6}}, {{2, Equal, 1 << 40}}}, "test"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := filterOf(t, raw)
-	for _, tc := range []struct {
-		args []uint64
-		want uint32
-	}{
-		{[]uint64{1, 0, 0, 0, 0, 8}, allowed},
-		{[]uint64{1, 0, 0, 0, 0, 2}, killed},
-		{[]uint64{2, 0, 0, 0, 0, 8}, killed},
-		{[]uint64{2, 0, 1 << 40, 0, 0, 2}, allowed},
-		{[]uint64{1, 0, 1 << 40, 0, 0, 8}, allowed},
+// What the policy leaves out on purpose is not let in by a slip of a number.
+func TestNotHere(t *testing.T) {
+	f := seccomptest.New(t, &Policy)
+	for name, number := range map[string]uintptr{
+		"open": unix.SYS_OPEN, "openat": unix.SYS_OPENAT, "openat2": unix.SYS_OPENAT2, "socket": unix.SYS_SOCKET,
+		"connect": unix.SYS_CONNECT, "bind": unix.SYS_BIND, "execve": unix.SYS_EXECVE, "execveat": unix.SYS_EXECVEAT,
+		"clone3": unix.SYS_CLONE3, "fork": unix.SYS_FORK, "vfork": unix.SYS_VFORK, "kill": unix.SYS_KILL,
+		"ptrace": unix.SYS_PTRACE, "process_vm_readv": unix.SYS_PROCESS_VM_READV,
+		"process_vm_writev": unix.SYS_PROCESS_VM_WRITEV, "mount": unix.SYS_MOUNT, "bpf": unix.SYS_BPF,
+		"io_uring_setup": unix.SYS_IO_URING_SETUP, "memfd_create": unix.SYS_MEMFD_CREATE,
+		"userfaultfd": unix.SYS_USERFAULTFD, "mremap": unix.SYS_MREMAP, "mprotect": unix.SYS_MPROTECT,
+		"ftruncate": unix.SYS_FTRUNCATE, "prlimit64": unix.SYS_PRLIMIT64, "seccomp": unix.SYS_SECCOMP,
 	} {
-		if got := f.verdict(t, unix.AUDIT_ARCH_X86_64, 5, tc.args...); got != tc.want {
-			t.Errorf("%v: %#x, want %#x", tc.args, got, tc.want)
-		}
-	}
-	for _, bad := range []Cond{{-1, Equal, 0}, {6, Equal, 0}, {0, 99, 0}} {
-		if _, err := Compile([]Rule{{"bad", 5, [][]Cond{{bad}}, "test"}}); err == nil {
-			t.Errorf("%+v compiled", bad)
+		for _, v := range []uint64{0, 1, Control, threadFlags} {
+			if got := f.Call(number, seccomptest.All(v)...); got != seccomp.Kill {
+				t.Errorf("%s with arguments %d: %#x", name, v, uint32(got))
+			}
 		}
 	}
 }
 
 // KVM_RUN must be decided early: the kernel runs the filter for it every time.
 func TestRunIsFirst(t *testing.T) {
-	if Policy[0].Name != "ioctl" || Requests[0].Name != "KVM_RUN" {
-		t.Errorf("first rule is %s, first request %s", Policy[0].Name, Requests[0].Name)
+	if Policy.Rules[0].Number != unix.SYS_IOCTL || Requests[0].Name != "KVM_RUN" {
+		t.Errorf("first rule is call %d, first request %s", Policy.Rules[0].Number, Requests[0].Name)
 	}
 }
 
@@ -188,8 +72,6 @@ func TestRequestsAreUnique(t *testing.T) {
 		seen[r.Number] = r.Name
 	}
 }
-
-func all(v uint64) []uint64 { return []uint64{v, v, v, v, v, v} }
 
 // No driver but KVM: the type byte of an ioctl number (ioctl(2)) is the driver's.
 func TestRequestsAreOfKVM(t *testing.T) {
