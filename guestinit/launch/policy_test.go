@@ -1,57 +1,26 @@
 package launch
 
 import (
-	"encoding/binary"
 	"testing"
 
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
-)
 
-// decide runs the filter on one system call, in the order of struct
-// seccomp_data, and returns the filter's answer.
-func decide(t *testing.T, arch uint32, nr uint32, args ...uint64) uint32 {
-	t.Helper()
-	raw, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
-	insns, ok := bpf.Disassemble(raw)
-	if !ok {
-		t.Fatal("filter holds unknown instructions")
-	}
-	vm, err := bpf.NewVM(insns)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The VM loads big-endian words, the kernel native ones: each word is
-	// stored reversed.
-	data := make([]byte, 64)
-	put := func(off int, v uint32) { binary.BigEndian.PutUint32(data[off:], v) }
-	put(0, nr)
-	put(4, arch)
-	for i, a := range args {
-		put(16+8*i, uint32(a))
-		put(20+8*i, uint32(a>>32))
-	}
-	n, err := vm.Run(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return uint32(n)
-}
+	"thaw/internal/seccomp"
+	"thaw/internal/seccomp/seccomptest"
+)
 
 func TestPolicy(t *testing.T) {
 	const (
-		allow = unix.SECCOMP_RET_ALLOW
-		eperm = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
+		allow = seccomp.Allow
 		high  = 1 << 32 // bits that the kernel does not look at
 	)
+	eperm, enosys := seccomp.Errno(unix.EPERM), seccomp.Errno(unix.ENOSYS)
+	f := seccomptest.New(t, &policy)
 	for _, c := range []struct {
 		name string
-		nr   uint32
+		nr   uintptr
 		args []uint64
-		want uint32
+		want seccomp.Action
 	}{
 		{"read", unix.SYS_READ, nil, allow},
 		{"execve", unix.SYS_EXECVE, nil, allow},
@@ -89,23 +58,39 @@ func TestPolicy(t *testing.T) {
 		{"vsock with high bits", unix.SYS_SOCKET, []uint64{high | unix.AF_VSOCK, unix.SOCK_STREAM, 0}, eperm},
 		{"packet", unix.SYS_SOCKET, []uint64{unix.AF_PACKET, unix.SOCK_RAW, 0}, eperm},
 		{"alg", unix.SYS_SOCKET, []uint64{unix.AF_ALG, unix.SOCK_SEQPACKET, 0}, eperm},
-		{"x32 read", 0x40000000, nil, unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
-		{"x32 bpf", 0x40000000 | unix.SYS_BPF, nil, unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
+		{"x32 read", 0x40000000, nil, enosys},
+		{"x32 bpf", 0x40000000 | unix.SYS_BPF, nil, enosys},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := decide(t, unix.AUDIT_ARCH_X86_64, c.nr, c.args...); got != c.want {
-				t.Errorf("filter says 0x%08x, want 0x%08x", got, c.want)
+			if got := f.Call(c.nr, c.args...); got != c.want {
+				t.Errorf("filter says %#x, want %#x", uint32(got), uint32(c.want))
 			}
 		})
 	}
-	t.Run("other architecture", func(t *testing.T) {
-		if got := decide(t, unix.AUDIT_ARCH_I386, unix.SYS_READ); got != unix.SECCOMP_RET_KILL_PROCESS {
-			t.Errorf("filter says 0x%08x", got)
+}
+
+// Nothing of what is denied can be had by arguments, and nothing that is not
+// listed is touched.
+func TestEveryCall(t *testing.T) {
+	f := seccomptest.New(t, &policy)
+	listed := map[uintptr]seccomp.Rule{}
+	for _, r := range policy.Rules {
+		if r.Why == "" {
+			t.Errorf("call %d has no reason", r.Number)
 		}
-	})
-	for _, name := range denied {
-		if name == "" {
-			t.Error("empty name in the list")
+		listed[r.Number] = r
+	}
+	for number := range uintptr(1024) {
+		want := seccomp.Allow
+		if _, ok := listed[number]; ok {
+			want = policy.Refused
+		}
+		if got := f.Call(number, seccomptest.All(1<<64-1)...); got != want {
+			t.Errorf("call %d: %#x, want %#x", number, uint32(got), uint32(want))
 		}
 	}
 }
+
+func TestConditions(t *testing.T) { seccomptest.CheckConditions(t, &policy) }
+
+func TestOtherInstructionSets(t *testing.T) { seccomptest.CheckForeign(t, &policy) }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"thaw/internal/seccomp"
 )
 
 // securebits (include/uapi/linux/securebits.h): uid 0 gives no capability,
@@ -40,8 +42,9 @@ func restrict() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("launch: set no_new_privs: %w", err)
 	}
-	if err := installFilter(); err != nil {
-		return fmt.Errorf("launch: install seccomp filter: %w", err)
+	// On this thread alone: the agent's others are not jobs.
+	if err := seccomp.Install(&policy, seccomp.ThisThread); err != nil {
+		return fmt.Errorf("launch: %w", err)
 	}
 	return nil
 }
