@@ -48,6 +48,9 @@ type Process struct {
 // report its end before the connection is closed.
 const cancelPatience = 5 * time.Second
 
+// controlPatience is how long the agent may take to read a control frame.
+const controlPatience = 5 * time.Second
+
 // Exec starts a program. When ctx ends while it starts, Exec fails; later, it
 // is cancelled as by Cancel. Every Process must be waited for.
 func (c *Client) Exec(ctx context.Context, req agentproto.ExecRequest, stdio ExecIO) (*Process, error) {
@@ -133,14 +136,24 @@ func (p *Process) Signal(sig int) error {
 	return nil
 }
 
-// control sends a frame to the running exec, and nothing to one that ended.
+// control sends a frame to the running exec, and nothing to one that ended. A
+// guest that takes nothing for controlPatience has its connection closed: who
+// wants to end a program must not wait for it.
 func (p *Process) control(t agentproto.FrameType, v any) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended {
 		return nil
 	}
-	return p.cn.send(t, v)
+	// Also ends a write of standard input that is in the way.
+	if err := p.cn.nc.SetWriteDeadline(time.Now().Add(controlPatience)); err != nil {
+		return err
+	}
+	if err := p.cn.send(t, v); err != nil {
+		p.cn.nc.Close()
+		return err
+	}
+	return p.cn.nc.SetWriteDeadline(time.Time{})
 }
 
 // Cancel ends the exec: SIGTERM, then after its grace SIGKILL to all of its
