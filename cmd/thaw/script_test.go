@@ -11,6 +11,7 @@ import (
 
 	"thaw/broker/assets"
 	"thaw/internal/hostinfo"
+	"thaw/internal/kvmtest"
 )
 
 // The scripts in testdata/script drive real programs: each starts a daemon of its
@@ -74,17 +75,11 @@ func builtPrograms(t *testing.T) string {
 // requireMachine says what to boot, or skips.
 func requireMachine(t *testing.T) (kernel, images string) {
 	t.Helper()
-	miss := func(why string) {
-		if os.Getenv("REQUIRE_KVM") != "" {
-			t.Fatal(why)
-		}
-		t.Skip(why)
-	}
 	if hostinfo.Detect().Kind == hostinfo.None {
-		miss("no usable KVM")
+		kvmtest.Unavailable(t, "no usable KVM")
 	}
 	if os.Geteuid() != 0 {
-		miss("not root")
+		kvmtest.Unavailable(t, "not root")
 	}
 	kernel, images = os.Getenv("THAW_TEST_KERNEL"), os.Getenv("THAW_TEST_IMAGES")
 	published, err := assets.Dir()
@@ -99,7 +94,7 @@ func requireMachine(t *testing.T) (kernel, images string) {
 	}
 	for _, path := range []string{kernel, filepath.Join(images, assets.ImageName("python")), filepath.Join(images, assets.ImageName("node"))} {
 		if _, err := os.Stat(path); err != nil {
-			miss(fmt.Sprintf("nothing to boot: %v (run `make kernel images`)", err))
+			kvmtest.Unavailable(t, "nothing to boot: %v (run `make kernel images`)", err)
 		}
 	}
 	return kernel, images

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"thaw/internal/kvmtest"
 )
 
 var full = Config{
@@ -62,10 +64,7 @@ func TestBuild(t *testing.T) {
 func TestDisassembles(t *testing.T) {
 	iasl, err := exec.LookPath("iasl")
 	if err != nil {
-		if os.Getenv("REQUIRE_KVM") == "1" {
-			t.Fatal("iasl is missing: install acpica-tools")
-		}
-		t.Skip("iasl is missing: install acpica-tools")
+		kvmtest.Unavailable(t, "iasl is missing: install acpica-tools")
 	}
 	const base = 0xe0000
 	out, err := Build(full, base)

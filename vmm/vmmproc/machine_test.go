@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"thaw/internal/kvmtest"
 )
 
 // tinyKernel is a 64-bit ELF kernel that prints "tiny" on the serial port and then resets the machine through
@@ -65,10 +67,7 @@ func machineSpec(t testing.TB, spin bool) Spec {
 	t.Helper()
 	kvm, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
 	if err != nil {
-		if os.Getenv("REQUIRE_KVM") == "1" {
-			t.Fatalf("REQUIRE_KVM=1: %v", err)
-		}
-		t.Skipf("needs KVM: %v", err)
+		kvmtest.Unavailable(t, "no KVM: %v", err)
 	}
 	const memory = 128 << 20
 	ram, err := memfd("memory", memory)

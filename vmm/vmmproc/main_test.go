@@ -14,6 +14,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"thaw/internal/kvmtest"
 )
 
 // probePath and thawVMMPath are built by TestMain.
@@ -26,7 +28,7 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	if os.Geteuid() != 0 {
-		if os.Getenv("REQUIRE_KVM") == "1" {
+		if kvmtest.Required() {
 			fmt.Println("vmmproc: tests need root")
 			return 1
 		}
