@@ -83,15 +83,15 @@ func (g *guest) phases() []Phase {
 	kvm := at["machine"] - load
 	process := ms(g.started) - at["jail"] - at["machine"]
 	var kernelEnd, initEnd, agentEnd float64
+	inAgent := false
 	for i, p := range g.info.Phases {
-		switch {
-		case i == 0:
-			kernelEnd, initEnd = ms(p.At), ms(p.At)
-		case i == len(g.info.Phases)-1:
-			agentEnd = ms(p.At)
-		default:
+		if i == 0 { // PID 1 begins
+			kernelEnd = ms(p.At)
+		}
+		if inAgent = inAgent || p.Name == "agent"; !inAgent {
 			initEnd = ms(p.At)
 		}
+		agentEnd = ms(p.At)
 	}
 	init, agent := initEnd-kernelEnd, agentEnd-initEnd
 	return []Phase{
