@@ -84,7 +84,7 @@ func reason(r vmm.Reason) vmmproto.Reason {
 	case vmm.TripleFault:
 		return vmmproto.TripleFault
 	case vmm.Stopped:
-		return vmmproto.Killed
+		return vmmproto.Stopped
 	default:
 		return vmmproto.Internal
 	}

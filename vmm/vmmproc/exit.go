@@ -20,8 +20,8 @@ const (
 	Reset       = Reason(vmmproto.Reset)
 	GuestPanic  = Reason(vmmproto.Panic)
 	TripleFault = Reason(vmmproto.TripleFault)
-	Stopped     = Reason(vmmproto.Killed) + "_by_stop" // after Stop
-	Internal    = Reason(vmmproto.Internal)            // an error of the VMM
+	Stopped     = Reason(vmmproto.Stopped)  // by Stop
+	Internal    = Reason(vmmproto.Internal) // an error of the VMM
 )
 
 // Reasons that this package found.

@@ -75,11 +75,7 @@ func (p *Process) take(packet []byte) (last bool, err error) {
 		if !p.isStarted() {
 			return false, errors.New("exited before started")
 		}
-		reason := Reason(m.Reason)
-		if m.Reason == vmmproto.Killed {
-			reason = Stopped
-		}
-		p.record(verdict{reason: reason, detail: m.Detail, console: m.Console})
+		p.record(verdict{reason: Reason(m.Reason), detail: m.Detail, console: m.Console})
 		return true, nil
 	case *vmmproto.Connect:
 		return false, p.takeConnect(m)

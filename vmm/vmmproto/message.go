@@ -167,7 +167,7 @@ const (
 	Reset       Reason = "reset"
 	Panic       Reason = "panic"        // the guest kernel
 	TripleFault Reason = "triple_fault" // the guest kernel
-	Killed      Reason = "killed"       // by Stop
+	Stopped     Reason = "stopped"      // by Stop
 	Internal    Reason = "internal"     // an error of the VMM itself
 )
 

@@ -121,7 +121,7 @@ func (m *Stats) Validate() error {
 
 func (m *Exited) Validate() error {
 	switch m.Reason {
-	case Poweroff, Reset, Panic, TripleFault, Killed, Internal:
+	case Poweroff, Reset, Panic, TripleFault, Stopped, Internal:
 	default:
 		return fmt.Errorf("reason %.40q: unknown", m.Reason)
 	}

@@ -39,7 +39,7 @@ type Machine interface {
 	Run(ctx context.Context) (vmmproto.Exited, error)
 	Pause() error
 	Resume() error
-	// Stop makes Run return soon, with reason killed.
+	// Stop makes Run return soon, with reason stopped.
 	Stop()
 	// Console returns the last bytes that the guest wrote to its console.
 	Console() []byte

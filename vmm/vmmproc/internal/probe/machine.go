@@ -51,7 +51,7 @@ func (m *machine) Run(ctx context.Context) (vmmproto.Exited, error) {
 // idle waits for Stop.
 func (m *machine) idle() (vmmproto.Exited, error) {
 	<-m.stop
-	return vmmproto.Exited{Reason: vmmproto.Killed}, nil
+	return vmmproto.Exited{Reason: vmmproto.Stopped}, nil
 }
 
 func (m *machine) print(s string) {
