@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -71,11 +72,8 @@ func (c *Client) save(ctx context.Context, job string, a api.Artifact, root *os.
 			return fmt.Errorf("client: save artifact %q: %w", a.Path, err)
 		}
 	}
-	const suffix = ".thaw-part"
-	part := a.Path + suffix
-	if err := root.Remove(part); err != nil && !os.IsNotExist(err) {
-		return fmt.Errorf("client: save artifact %q: %w", a.Path, err)
-	}
+	// A name of its own: one made of the artifact's could be too long, or somebody's.
+	part := path.Join(path.Dir(a.Path), ".thaw-"+rand.Text())
 	f, err := root.OpenFile(part, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
 		return fmt.Errorf("client: save artifact %q: %w", a.Path, err)
