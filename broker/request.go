@@ -92,6 +92,10 @@ func checkNames(r api.JobRequest) *api.Error {
 		}
 		seen[in.Name] = true
 	}
+	if strings.HasPrefix(r.Script, "-") {
+		return api.Errorf(api.CodeRequestInvalid, "script name %q is refused: the interpreter would take it for an option", r.Script).
+			WithRemedy("give the script another name")
+	}
 	if !seen[r.Script] {
 		return api.Errorf(api.CodeScriptMissing, "script %q is not among the inputs", r.Script).
 			WithRemedy("upload the script and name it in inputs")

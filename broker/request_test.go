@@ -28,6 +28,7 @@ func TestRefusedRequests(t *testing.T) {
 		"network":             {func(r *api.JobRequest) { r.Network = "internet" }, api.CodeNetworkDenied},
 		"script missing":      {func(r *api.JobRequest) { r.Script = "other.py" }, api.CodeScriptMissing},
 		"script of no kind":   {func(r *api.JobRequest) { r.Script = "data/a.csv" }, api.CodeRequestInvalid},
+		"script is an option": {func(r *api.JobRequest) { r.Script, r.Inputs[0].Name = "-cprint(1)#.py", "-cprint(1)#.py" }, api.CodeRequestInvalid},
 		"name leads out":      {func(r *api.JobRequest) { r.Inputs[1].Name = "../x" }, api.CodeRequestInvalid},
 		"name in out":         {func(r *api.JobRequest) { r.Inputs[1].Name = "out/x" }, api.CodeRequestInvalid},
 		"same name twice":     {func(r *api.JobRequest) { r.Inputs[1].Name = "main.py" }, api.CodeRequestInvalid},
