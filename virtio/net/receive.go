@@ -138,7 +138,7 @@ func (r *receiver) finish() (int, status, error) {
 		return 0, more, err
 	}
 	if n > r.size {
-		if r.count == int(r.queue.Size()) || r.end-r.start >= maxPieces {
+		if r.count >= int(r.queue.Size()) || r.end-r.start >= maxPieces {
 			return 0, more, r.oversize() // more than the driver can ever give
 		}
 		return 0, starved, nil
