@@ -56,12 +56,14 @@ test: deps ## every test, natively where there is KVM, and in the lab
 
 test-unit: ## tests that need no guest kernel or image
 	$(GO) test $$($(GO) list ./... | grep -v -e /integration -e /cmd/thaw$$)
+	cd bench && $(GO) test ./...
 
 test-guest: build ## tests with real guests, natively
 	THAW_BIN=$(CURDIR)/$(BIN) $(GO) test -count=1 -timeout 30m ./integration/... ./cmd/thaw/...
 
 test-race: ## unit tests with the race detector
 	CGO_ENABLED=1 $(GO) test -race $$($(GO) list ./... | grep -v -e /integration -e /cmd/thaw$$)
+	cd bench && CGO_ENABLED=1 $(GO) test -race ./...
 
 test-lab: build kernel kernel-stock images ## the integration suite in the lab
 	./scripts/test-lab
