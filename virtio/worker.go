@@ -20,9 +20,12 @@ import (
 // wake-up, which together cost more than a 4 KiB read. The window adapts as
 // KVM's halt polling does: it doubles when work came soon after going to
 // sleep, and shrinks when polling was in vain, so an idle device costs nothing.
+// It is for queues whose driver waits for each answer; elsewhere it only takes a
+// CPU from those who have work.
 type Worker struct {
 	kick    *eventfd.FD
 	handler Handler
+	poll    bool
 	gate    *Gate
 	metrics WorkerMetrics
 }
@@ -56,10 +59,19 @@ const (
 	pollStep = 64 // looks at the ring between two looks at the clock
 )
 
-// StartWorker starts a worker on kick. fail is called once, on the worker's
-// goroutine, if the handler returns an error.
+// StartWorker starts a worker on kick that sleeps as soon as there is nothing
+// to do. fail is called once, on the worker's goroutine, if the handler returns an
+// error.
 func StartWorker(kick *eventfd.FD, h Handler, fail func(error)) *Worker {
-	w := &Worker{kick: kick, handler: h, gate: NewGate(kick)}
+	return start(&Worker{kick: kick, handler: h, gate: NewGate(kick)}, fail)
+}
+
+// StartPollingWorker starts a worker that polls for a while before it sleeps.
+func StartPollingWorker(kick *eventfd.FD, h Handler, fail func(error)) *Worker {
+	return start(&Worker{kick: kick, handler: h, gate: NewGate(kick), poll: true}, fail)
+}
+
+func start(w *Worker, fail func(error)) *Worker {
 	go func() {
 		defer w.gate.End()
 		if err := w.run(); err != nil {
@@ -89,10 +101,10 @@ func (w *Worker) run() error {
 		if err != nil {
 			return err
 		}
-		if worked && window == 0 {
+		if worked && window == 0 && w.poll {
 			window = pollMin
 		}
-		if w.poll(window) {
+		if w.look(window) {
 			continue
 		}
 		if w.handler.Enable() {
@@ -105,14 +117,16 @@ func (w *Worker) run() error {
 		}
 		w.metrics.Kicks.Add(1)
 		w.handler.Disable()
-		window = nextWindow(window, time.Since(slept))
+		if w.poll {
+			window = nextWindow(window, time.Since(slept))
+		}
 	}
 	return nil
 }
 
-// poll looks at the ring for at most window and says whether there is
+// look looks at the ring, for at most window, and says whether there is
 // something to do.
-func (w *Worker) poll(window time.Duration) bool {
+func (w *Worker) look(window time.Duration) bool {
 	if w.handler.Waiting() {
 		return true
 	}
