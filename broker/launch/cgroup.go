@@ -49,6 +49,10 @@ func (m *machine) makeCgroup() (*os.File, error) {
 		}
 	}
 	path := m.cgroupPath()
+	// Before it exists: a daemon that is killed before the machine's process has a record leaves nothing behind.
+	if err := m.launcher.cfg.Journal.Write(m.spec.ID, journal.Record{Cgroup: path}); err != nil {
+		return nil, err
+	}
 	if err := os.Mkdir(path, 0o755); err != nil {
 		return nil, fmt.Errorf("launch: make cgroup: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"thaw/api"
 	"thaw/broker"
+	"thaw/broker/journal"
 	"thaw/vmm/vmmproc"
 )
 
@@ -160,10 +161,8 @@ func TestSlots(t *testing.T) {
 }
 
 func TestCgroupLimits(t *testing.T) {
-	// A folder stands in for the hierarchy: what is written is what counts.
 	root := t.TempDir()
-	m := &machine{launcher: New(Config{}), spec: broker.LaunchSpec{ID: "job-x", VCPUs: 2, MemoryMiB: 640}}
-	m.launcher.cfg.Host.Cgroup.Mount = root
+	m := testMachine(t, root)
 	f, err := m.makeCgroup()
 	if err != nil {
 		t.Fatal(err)
@@ -175,6 +174,42 @@ func TestCgroupLimits(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(root, cgroupParent, "job-x")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("left: %v", err)
 	}
+}
+
+// A daemon that is killed between making the cgroup and starting the process
+// leaves one that the next daemon removes.
+func TestCgroupIsInTheJournalFirst(t *testing.T) {
+	root := t.TempDir()
+	m := testMachine(t, root)
+	f, err := m.makeCgroup()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	left, err := m.launcher.cfg.Journal.Reclaim()
+	if err != nil || len(left) != 1 || left[0].Err != nil || left[0].Killed {
+		t.Errorf("reclaimed %+v, %v", left, err)
+	}
+	if _, err := os.Stat(filepath.Join(root, cgroupParent, "job-x")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("left: %v", err)
+	}
+}
+
+// testMachine is one that is not started, on a hierarchy of cgroups at root: a
+// folder, what is written is what counts.
+func testMachine(t *testing.T, root string) *machine {
+	t.Helper()
+	j, err := journal.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.Close() })
+	if _, err := j.Create("job-x"); err != nil {
+		t.Fatal(err)
+	}
+	m := &machine{launcher: New(Config{Journal: j}), spec: broker.LaunchSpec{ID: "job-x", VCPUs: 2, MemoryMiB: 640}}
+	m.launcher.cfg.Host.Cgroup.Mount = root
+	return m
 }
 
 func TestFailuresOfAStartHaveCodes(t *testing.T) {
