@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/yamux"
 	"golang.org/x/sys/unix"
 
+	"thaw/internal/unixfd"
 	"thaw/lab/labproto"
 )
 
@@ -134,17 +135,11 @@ func startShare(t *Tools, s share, log *os.File) (*process, error) {
 // startQEMU starts the emulator and returns the host's end of the channel. A
 // socketpair has no name: nobody else on the host can talk to the lab.
 func (m *machine) startQEMU(t *Tools, o Options, log *os.File) (net.Conn, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	conn, theirs, err := unixfd.PairConn(unixfd.Stream)
 	if err != nil {
 		return nil, fmt.Errorf("lab: make channel: %w", err)
 	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "channel"), os.NewFile(uintptr(fds[1]), "channel")
-	defer ours.Close() // FileConn makes its own descriptor
 	defer theirs.Close()
-	conn, err := net.FileConn(ours)
-	if err != nil {
-		return nil, fmt.Errorf("lab: make channel: %w", err)
-	}
 	m.qemu, err = startProcess(qemuArgv(t, o), log, theirs)
 	if err != nil {
 		conn.Close()
