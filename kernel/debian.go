@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// A MissingError says what the machine lacks to make a kernel, and what to do
+// MissingError says what the machine lacks to make a kernel, and what to do
 // about it.
 type MissingError struct {
 	What   string
@@ -34,7 +34,7 @@ func (e *MissingError) Unwrap() error { return e.Err }
 // source offers, or that is gone from the mirror.
 var errUnavailable = errors.New("not available from apt's sources")
 
-// A debRecord is what apt knows about a package that can be downloaded.
+// debRecord is what apt knows about a package that can be downloaded.
 type debRecord struct {
 	Package, Version, SHA256 string
 }
@@ -158,7 +158,7 @@ func download(ctx context.Context, r debRecord, dir string, progress io.Writer) 
 	return files[0], nil
 }
 
-// A tool is something a build needs, found by a file or by a program's name.
+// tool is something a build needs, found by a file or by a program's name.
 type tool struct {
 	pkg, program, file string
 }

@@ -19,7 +19,7 @@ var guestTestSources embed.FS
 // run from; no red zone, because some push to the stack in inline assembly.
 var guestTestFlags = []string{"-O2", "-static", "-mno-red-zone", "-Wall", "-Wextra", "-Werror"}
 
-// A guestTest is a file of the guest tests' sources.
+// guestTest is a file of the guest tests' sources.
 type guestTest struct {
 	file    string
 	content []byte

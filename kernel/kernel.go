@@ -39,7 +39,7 @@ const (
 // cacheKind is the cache's name for kernels.
 const cacheKind = "kernel"
 
-// A Kernel is a guest kernel in the cache.
+// Kernel is a guest kernel in the cache.
 type Kernel struct {
 	// Path is the uncompressed ELF kernel.
 	Path string
@@ -50,7 +50,7 @@ type Kernel struct {
 	Manifest   Manifest
 }
 
-// A Manifest records what a kernel was made from. Digests are hex SHA-256.
+// Manifest records what a kernel was made from. Digests are hex SHA-256.
 type Manifest struct {
 	Name string `json:"name"`
 	// Version is the kernel's release, as uname -r prints it in the guest.
@@ -74,7 +74,7 @@ type Manifest struct {
 	Modules []Module `json:"modules,omitempty"`
 }
 
-// A Package is a Debian package.
+// Package is a Debian package.
 type Package struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
@@ -83,7 +83,7 @@ type Package struct {
 	Digest string `json:"digest"`
 }
 
-// A Module is a kernel module in ModulesDir.
+// Module is a kernel module in ModulesDir.
 type Module struct {
 	Name   string `json:"name"`
 	File   string `json:"file"`

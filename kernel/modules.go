@@ -25,7 +25,7 @@ var guestModules = []string{
 	"tcp_diag", "udp_diag",
 }
 
-// A moduleTree is the folder of modules of an unpacked kernel package.
+// moduleTree is the folder of modules of an unpacked kernel package.
 type moduleTree struct {
 	release string
 	files   map[string]string // canonical name → path
@@ -155,7 +155,7 @@ func readModule(ctx context.Context, path string) ([]byte, error) {
 	return out.buf.Bytes(), nil
 }
 
-// A boundedBuffer refuses to hold more than limit bytes, which ends the command
+// boundedBuffer refuses to hold more than limit bytes, which ends the command
 // that writes into it.
 type boundedBuffer struct {
 	limit int

@@ -15,7 +15,7 @@ const (
 	progressEvery = 5 * time.Second
 )
 
-// A counter counts the steps that make prints ("  CC      kernel/fork.o") and
+// counter counts the steps that make prints ("  CC      kernel/fork.o") and
 // says every few seconds how far the build is.
 type counter struct {
 	progress io.Writer

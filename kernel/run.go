@@ -17,7 +17,7 @@ import (
 // How much of a failed command's output goes into the error.
 const errorTail = 2 << 10
 
-// A command is one run of a program of the host.
+// command is one run of a program of the host.
 type command struct {
 	dir    string
 	env    []string // beside baseEnv
@@ -86,7 +86,7 @@ func exitCode(err error) int {
 	return -1
 }
 
-// A tailBuffer keeps the last limit bytes written to it.
+// tailBuffer keeps the last limit bytes written to it.
 type tailBuffer struct {
 	limit int
 	buf   []byte

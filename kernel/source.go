@@ -20,7 +20,7 @@ const (
 	dpkgDigests   = "/var/lib/dpkg/info/linux-source-6.12.md5sums"
 )
 
-// A source is the kernel source to compile.
+// source is the kernel source to compile.
 type source struct {
 	pkg     Package
 	archive string // the .tar.xz

@@ -28,7 +28,7 @@ var (
 	nativePatch []byte
 )
 
-// A toolchain is what compiles the kernel, by the first lines of --version.
+// toolchain is what compiles the kernel, by the first lines of --version.
 type toolchain struct {
 	compiler, linker string
 }

@@ -34,7 +34,7 @@ const (
 	defaultSectors = 4
 )
 
-// An Image is a checked view of a boot image's header.
+// Image is a checked view of a boot image's header.
 type Image struct {
 	// Version of the boot protocol, major << 8 | minor.
 	Version uint16
