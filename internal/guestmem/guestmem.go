@@ -13,6 +13,7 @@ package guestmem
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
 )
 
@@ -50,6 +51,8 @@ func Layout(size uint64) []Region {
 // Memory is a guest's RAM. Its methods may be called from any goroutine.
 type Memory struct {
 	host    []byte
+	file    *os.File // that host maps
+	owned   bool     // file is ours to close
 	regions []Region
 	dirty   atomic.Pointer[Bitmap]
 }

@@ -3,6 +3,7 @@ package guestmem
 import (
 	"bytes"
 	"errors"
+	"io"
 	"math"
 	"testing"
 )
@@ -159,5 +160,36 @@ func TestReclaim(t *testing.T) {
 		if err := m.Reclaim(r[0], r[1]); !errors.Is(err, ErrOutOfRange) {
 			t.Errorf("Reclaim(%#x, %#x): %v", r[0], r[1], err)
 		}
+	}
+}
+
+func TestFill(t *testing.T) {
+	m, err := New(64 * PageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Unmap()
+	source := make([]byte, 40*PageSize)
+	for i := range source {
+		source[i] = byte(i / 7)
+	}
+	const gpa, offset, n = 100, 33, 39 * PageSize
+	b := NewBitmap(m.Size())
+	m.TrackDirty(b)
+	if err := m.Fill(gpa, bytes.NewReader(source), offset, n); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, n)
+	if err := m.ReadAt(got, gpa); err != nil || !bytes.Equal(got, source[offset:offset+n]) {
+		t.Errorf("content differs: %v", err)
+	}
+	if b.Count() != 40 {
+		t.Errorf("%d pages are dirty, want 40", b.Count())
+	}
+	if err := m.Fill(0, bytes.NewReader(source), 0, uint64(len(source))+1); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("short source: %v", err)
+	}
+	if err := m.Fill(32*PageSize, bytes.NewReader(source), 0, 33*PageSize); !errors.Is(err, ErrOutOfRange) {
+		t.Errorf("beyond the end: %v", err)
 	}
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // Map maps size bytes of file, shared, as a guest's memory. The file must be
-// at least that long, size a multiple of PageSize; it may be closed
-// afterwards.
+// at least that long, size a multiple of PageSize; it may be closed afterwards,
+// but for Fill.
 func Map(file *os.File, size uint64) (*Memory, error) {
 	if size == 0 || size%PageSize != 0 {
 		return nil, fmt.Errorf("guestmem: map %d bytes: size is not a multiple of %d", size, PageSize)
@@ -26,7 +26,7 @@ func Map(file *os.File, size uint64) (*Memory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("guestmem: map %d bytes: %w", size, err)
 	}
-	return &Memory{host: host, regions: Layout(size)}, nil
+	return &Memory{host: host, file: file, regions: Layout(size)}, nil
 }
 
 // New returns a memory of its own, backed by a new memfd: for tests and tools.
@@ -36,11 +36,17 @@ func New(size uint64) (*Memory, error) {
 		return nil, fmt.Errorf("guestmem: make memfd: %w", err)
 	}
 	file := os.NewFile(uintptr(fd), "guestmem")
-	defer file.Close()
 	if err := file.Truncate(int64(size)); err != nil {
+		file.Close()
 		return nil, fmt.Errorf("guestmem: size memfd: %w", err)
 	}
-	return Map(file, size)
+	m, err := Map(file, size)
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	m.owned = true
+	return m, nil
 }
 
 // Unmap ends the mapping. Preconditions: nothing touches the memory any more,
@@ -51,6 +57,9 @@ func (m *Memory) Unmap() error {
 	}
 	host := m.host
 	m.host, m.regions = nil, nil
+	if m.owned {
+		m.file.Close()
+	}
 	if err := unix.Munmap(host); err != nil {
 		return fmt.Errorf("guestmem: unmap: %w", err)
 	}

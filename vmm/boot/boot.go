@@ -167,20 +167,12 @@ func (f File) read(p []byte, offset int64) error {
 	return err
 }
 
-// load reads size bytes at offset straight into guest memory.
+// load copies size bytes at offset to guest memory.
 func (f File) load(mem *guestmem.Memory, gpa, offset, size uint64) error {
 	if offset > uint64(f.Size) || size > uint64(f.Size)-offset {
 		return io.ErrUnexpectedEOF
 	}
-	b, err := mem.Slice(gpa, size)
-	if err != nil {
-		return err
-	}
-	if err := f.read(b, int64(offset)); err != nil {
-		return err
-	}
-	mem.MarkDirty(gpa, size)
-	return nil
+	return mem.Fill(gpa, f, int64(offset), size)
 }
 
 // identityMap maps the first GiB in pages of 2 MiB: PML4, PDPT, PD.
