@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
@@ -260,6 +261,39 @@ func TestEveryFailureHasTheSameShape(t *testing.T) {
 				t.Errorf("%d %s", status, body)
 			}
 		})
+	}
+}
+
+func TestConnectionsOfAUserAreBounded(t *testing.T) {
+	c := serve(t, echo{})
+	dial := func() net.Conn {
+		conn, err := net.Dial("unix", c.Socket())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		// A request that never ends.
+		fmt.Fprint(conn, "POST /v1/inputs HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nx")
+		return conn
+	}
+	held := []net.Conn{}
+	for range 256 {
+		held = append(held, dial())
+	}
+	if _, err := dial().Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("one too many: %v", err)
+	}
+	for _, conn := range held {
+		conn.Close()
+	}
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		_, err := c.Info(t.Context())
+		if err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("after all were closed: %v", err)
+		}
 	}
 }
 

@@ -37,17 +37,24 @@ func tenantOf(ctx context.Context) (string, error) {
 
 // NewServer makes a server for connections of a Unix socket.
 func NewServer(b *broker.Broker, log *slog.Logger) *http.Server {
+	known := newConns()
 	return &http.Server{
 		Handler:           Handler(b),
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ConnState:         known.state,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			uid, err := peerUID(c)
 			if err != nil {
 				log.Warn("caller not identified", "error", err)
 				return ctx // handlers refuse
+			}
+			if !known.take(c, uid) {
+				log.Debug("caller has too many connections", "uid", uid, "most", maxConns)
+				c.Close()
+				return ctx
 			}
 			return context.WithValue(ctx, tenantKey{}, broker.TenantOfUID(uid))
 		},
