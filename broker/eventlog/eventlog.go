@@ -152,7 +152,10 @@ func (l *Log) makeRoom(now time.Time) time.Duration {
 	if wait > 0 {
 		return wait
 	}
-	l.entries = append(l.entries[:i], l.entries[i+1:]...)
+	// The few control entries before it move up, not the many entries behind it.
+	copy(l.entries[1:], l.entries[:i])
+	l.entries[0] = Entry{}
+	l.entries = l.entries[1:]
 	l.bytes -= len(oldest.Data)
 	l.noteDrop(oldest)
 	return 0

@@ -129,3 +129,14 @@ func TestWaitingWriterEnds(t *testing.T) {
 		t.Errorf("oversized entry: %v", err)
 	}
 }
+
+// A program that writes byte by byte must not cost the daemon more than itself.
+func BenchmarkOutputIntoAFullLog(b *testing.B) {
+	l := New(Options{MaxBytes: 512 << 10})
+	l.Append("state", []byte(`"running"`))
+	for b.Loop() {
+		if err := l.AppendOutput(b.Context(), "stdout", []byte(`{"text":"x"}`)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
