@@ -13,6 +13,12 @@ import (
 // bound that was met.
 var ErrTruncated = errors.New("agentclient: listing is not complete")
 
+// maxListBytes bounds the paths of one listing, which the guest chooses and the
+// caller's memory holds.
+const maxListBytes = 16 << 20
+
+var errListBytes = errors.New("agent listed too many bytes of paths")
+
 // chunk is the payload of one data frame.
 const chunk = agentproto.MaxPayload
 
@@ -121,8 +127,8 @@ func (c *Client) GetFile(ctx context.Context, path string, w io.Writer, max int6
 
 // ListFiles returns the facts of everything below dir ("" is /workspace),
 // without following links, each directory before its content and in the order
-// of names. At most max entries and agentproto.MaxListDepth levels: beyond
-// them the error is ErrTruncated, and the entries are valid.
+// of names. At most max entries, 16 MiB of paths and agentproto.MaxListDepth
+// levels: beyond them the error is ErrTruncated, and the entries are valid.
 func (c *Client) ListFiles(ctx context.Context, dir string, max int) ([]agentproto.FileInfo, error) {
 	req := agentproto.ListRequest{Dir: dir, Max: int64(max)}
 	if err := req.Validate(); err != nil {
@@ -130,6 +136,7 @@ func (c *Client) ListFiles(ctx context.Context, dir string, max int) ([]agentpro
 	}
 	var files []agentproto.FileInfo
 	var end agentproto.ListEnd
+	left := maxListBytes
 	err := c.exchange(ctx, agentproto.FrameList, req, func(cn *conn) error {
 		for {
 			f, err := cn.next()
@@ -145,7 +152,12 @@ func (c *Client) ListFiles(ctx context.Context, dir string, max int) ([]agentpro
 				if len(files)+len(e.Files) > max {
 					return fmt.Errorf("agent listed more than %d entries: %w", max, agentproto.ErrProtocol)
 				}
-				files = append(files, e.Files...)
+				for i := range e.Files {
+					if left -= len(e.Files[i].Path); left < 0 {
+						return errListBytes
+					}
+					files = append(files, e.Files[i])
+				}
 			case agentproto.FrameOK:
 				return agentproto.Decode(f.Payload, &end)
 			default:
@@ -153,6 +165,9 @@ func (c *Client) ListFiles(ctx context.Context, dir string, max int) ([]agentpro
 			}
 		}
 	})
+	if errors.Is(err, errListBytes) {
+		return files, fmt.Errorf("%w: %w", ErrTruncated, err)
+	}
 	if err == nil && end.Truncated != "" {
 		return files, fmt.Errorf("%w: more than its bound on %.16q", ErrTruncated, end.Truncated)
 	}

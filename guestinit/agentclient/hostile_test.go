@@ -84,3 +84,18 @@ func TestDeafGuestWithInput(t *testing.T) {
 		t.Error("the exec ended in order")
 	}
 }
+
+// A listing of few entries may still be one of many bytes.
+func TestListOfLongPaths(t *testing.T) {
+	path := strings.Repeat(strings.Repeat("x", agentproto.MaxName)+"/", 2*agentproto.MaxPath/(agentproto.MaxName+1)-1) + "x"
+	answer := &wire{t: t}
+	const entries = 4000
+	for range entries {
+		answer.msg(agentproto.FrameEntries, agentproto.Entries{Files: []agentproto.FileInfo{{Path: path, Type: agentproto.TypeFile}}})
+	}
+	answer.msg(agentproto.FrameOK, agentproto.ListEnd{})
+	files, err := guest(t, answer.b).ListFiles(t.Context(), "", entries)
+	if !errors.Is(err, agentclient.ErrTruncated) || len(files) != 16<<20/len(path) {
+		t.Errorf("%d entries, %v", len(files), err)
+	}
+}
