@@ -11,13 +11,13 @@ import (
 // needControllers are the cgroup v2 controllers that bound a machine on the host.
 var needControllers = []string{"cpu", "memory", "pids"}
 
-func checkKVM(err error) Check {
-	c := Check{Name: "kvm", OK: err == nil, Required: true}
+func checkKVM(p kvmProbe) Check {
+	c := Check{Name: "kvm", OK: p.err == nil, Required: true}
 	if c.OK {
-		c.Detail = "/dev/kvm opens and answers"
+		c.Detail = fmt.Sprintf("/dev/kvm opens, API version %d", p.version)
 		return c
 	}
-	c.Detail = err.Error()
+	c.Detail = p.err.Error()
 	c.Remedy = "use a machine with KVM, or run `make lab` for an emulated host that has it; as a user, join the group that owns /dev/kvm"
 	return c
 }

@@ -72,7 +72,7 @@ func Detect() Info {
 
 // detect is Detect over a file tree and the outcome of opening /dev/kvm, so that
 // tests can show it other hosts.
-func detect(root fs.FS, kvmErr error) Info {
+func detect(root fs.FS, kvm kvmProbe) Info {
 	cpu := parseCPUInfo(readFile(root, "proc/cpuinfo"))
 	info := Info{
 		CPUModel: cpu.model,
@@ -80,7 +80,7 @@ func detect(root fs.FS, kvmErr error) Info {
 		Cgroup:   findCgroup2(root),
 	}
 	switch {
-	case kvmErr != nil:
+	case kvm.err != nil:
 		info.Kind = None
 	case hasWord(readFile(root, "proc/cmdline"), "thaw.lab=1"):
 		info.Kind = Lab
@@ -90,7 +90,7 @@ func detect(root fs.FS, kvmErr error) Info {
 		info.Kind = PVM
 	}
 	info.Checks = []Check{
-		checkKVM(kvmErr), checkArch(), checkPrivilege(), checkCgroup(info.Cgroup),
+		checkKVM(kvm), checkArch(), checkPrivilege(), checkCgroup(info.Cgroup),
 		checkUserNS(root), checkTun(root), checkKind(info.Kind),
 	}
 	return info

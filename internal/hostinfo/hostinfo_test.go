@@ -29,7 +29,7 @@ func TestKind(t *testing.T) {
 		{"lab is a word of its own", plain, "thaw.lab=10", nil, PVM},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := detect(tree(map[string]string{"proc/cpuinfo": tc.cpuinfo, "proc/cmdline": tc.cmdline}), tc.err)
+			got := detect(tree(map[string]string{"proc/cpuinfo": tc.cpuinfo, "proc/cmdline": tc.cmdline}), kvmProbe{version: 12, err: tc.err})
 			if got.Kind != tc.want || got.CPUModel != "Fast CPU" {
 				t.Errorf("got %q on %q, want %q", got.Kind, got.CPUModel, tc.want)
 			}
@@ -39,7 +39,7 @@ func TestKind(t *testing.T) {
 
 func TestCgroup(t *testing.T) {
 	const hybrid = "cgroup /sys/fs/cgroup/memory cgroup rw 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n"
-	got := detect(tree(map[string]string{"proc/self/mounts": hybrid, "sys/fs/cgroup/unified/cgroup.controllers": "\n"}), nil)
+	got := detect(tree(map[string]string{"proc/self/mounts": hybrid, "sys/fs/cgroup/unified/cgroup.controllers": "\n"}), kvmProbe{})
 	if got.Cgroup.Mount != "/sys/fs/cgroup/unified" || len(got.Cgroup.Controllers) != 0 {
 		t.Fatalf("cgroup %+v", got.Cgroup)
 	}
@@ -47,11 +47,11 @@ func TestCgroup(t *testing.T) {
 		t.Error("a host without controllers passes the cgroup check")
 	}
 	const unified = "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"
-	got = detect(tree(map[string]string{"proc/self/mounts": unified, "sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory pids\n"}), nil)
+	got = detect(tree(map[string]string{"proc/self/mounts": unified, "sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory pids\n"}), kvmProbe{})
 	if !got.Cgroup.Has("memory") || missing(got, "cgroup") {
 		t.Errorf("cgroup %+v, missing %+v", got.Cgroup, got.Missing())
 	}
-	if got = detect(tree(nil), nil); got.Cgroup.Mount != "" || !missing(got, "cgroup") {
+	if got = detect(tree(nil), kvmProbe{}); got.Cgroup.Mount != "" || !missing(got, "cgroup") {
 		t.Error("a host without cgroup v2 passes")
 	}
 }
@@ -66,7 +66,7 @@ func missing(i Info, name string) bool {
 }
 
 func TestEveryFailedCheckHasARemedy(t *testing.T) {
-	for _, c := range detect(tree(nil), errors.New("gone")).Checks {
+	for _, c := range detect(tree(nil), kvmProbe{err: errors.New("gone")}).Checks {
 		if !c.OK && c.Remedy == "" {
 			t.Errorf("check %s fails without a remedy", c.Name)
 		}
