@@ -85,7 +85,7 @@ func TestJailFromOutside(t *testing.T) {
 		t.Errorf("status: %v", err)
 	}
 	limits := read(t, proc+"/limits")
-	for _, want := range []string{"Max core file size        0 ", "Max open files            4096 ", "Max file size             1048576 "} {
+	for _, want := range []string{"Max core file size        0 ", "Max open files            4096 ", "Max file size             4194304 "} {
 		if !strings.Contains(limits, want) {
 			t.Errorf("limits lack %q:\n%s", want, limits)
 		}

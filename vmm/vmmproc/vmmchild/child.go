@@ -174,8 +174,7 @@ func jailOptions(files map[string]*os.File) (jail.Options, error) {
 		if err != nil {
 			return jail.Options{}, fmt.Errorf("vmmchild: flags of %s: %w", name, err)
 		}
-		// Guest memory is a file too, but sealed: its size says nothing about what a disk may become.
-		if st.Mode&unix.S_IFMT == unix.S_IFREG && flags&unix.O_ACCMODE != unix.O_RDONLY && name != "memory" {
+		if st.Mode&unix.S_IFMT == unix.S_IFREG && flags&unix.O_ACCMODE != unix.O_RDONLY {
 			largest = max(largest, uint64(st.Size))
 		}
 	}
@@ -183,7 +182,8 @@ func jailOptions(files map[string]*os.File) (jail.Options, error) {
 		Hostname: "thaw-vmm",
 		// Each vsock stream is one descriptor.
 		OpenFiles: 4096,
-		// No disk may grow beyond the largest size that a writable one has now.
+		// No file may grow beyond the largest size that a writable one has now. Guest memory counts, since kernel and
+		// initramfs are written to its file; it is sealed, so what could become as large as that is a disk.
 		FileBytes: largest,
 		// vCPUs, plus one for each block request that sleeps in the kernel; Go keeps what it once had.
 		Threads: 1024,

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -60,6 +61,21 @@ var deeds = map[string]func(*machine) (result, error){
 		return m.idle()
 	},
 
+	"storm of connects": func(m *machine) (result, error) {
+		var done atomic.Int64
+		var wg sync.WaitGroup
+		end := time.Now().Add(500 * time.Millisecond)
+		for range vmmproto.MaxOutstanding {
+			wg.Go(func() {
+				for time.Now().Before(end) {
+					m.Connect(99) // refused
+					done.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		return result{Reason: vmmproto.Poweroff, Detail: fmt.Sprint(done.Load())}, nil
+	},
 	"connects without reading": func(m *machine) (result, error) {
 		<-m.deaf
 		for id := range 20_000 {
@@ -165,8 +181,8 @@ func busyDevice(m *machine) error {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
-	// The limit of the jail: no disk grows beyond the largest that was passed, which is 1 MiB; memory is larger.
-	if _, err := unix.Pwrite(fd, []byte{1}, 2<<20); err != unix.EFBIG {
+	// The limit of the jail: no disk grows beyond the largest file that may be written, which is memory with 4 MiB.
+	if _, err := unix.Pwrite(fd, []byte{1}, 4<<20); err != unix.EFBIG {
 		return fmt.Errorf("write past the largest size: %v", err)
 	}
 	return nil
