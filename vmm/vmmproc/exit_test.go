@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -63,6 +64,15 @@ func TestFloodOfConnects(t *testing.T) {
 	e := end(t, start(t, spec))
 	if e.Reason != ProtocolError || !strings.Contains(e.Detail, "connect requests at a time") {
 		t.Errorf("got %+v", e)
+	}
+}
+
+// A guest that dials ports where nothing listens, again and again, costs the daemon little.
+func TestStormOfConnects(t *testing.T) {
+	e := end(t, start(t, testSpec(t, "storm of connects")))
+	n, err := strconv.Atoi(e.Detail)
+	if e.Reason != Poweroff || err != nil || n == 0 || n > 3200 {
+		t.Errorf("%+v: %d requests in half a second", e, n)
 	}
 }
 

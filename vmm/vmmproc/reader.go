@@ -130,6 +130,10 @@ func (p *Process) keepConsole(tail []byte) {
 	p.console = tail
 }
 
+// refuseAfter is how long a refusal takes: no machine gets more than MaxOutstanding requests in this time out of the
+// daemon, however fast its guest dials.
+const refuseAfter = 10 * time.Millisecond
+
 // takeConnect asks the daemon's callback, in the background, for a bounded number of requests at a time. A guest can
 // dial as often as it likes: the VMM resets what is over the bound and never asks for more.
 func (p *Process) takeConnect(m *vmmproto.Connect) error {
@@ -160,6 +164,12 @@ func (p *Process) answerConnect(m *vmmproto.Connect) {
 		if stream, err := p.spec.Connect(m.Port); err == nil {
 			defer stream.Close()
 			answer, files = &vmmproto.Connected{ID: m.ID}, []*os.File{stream}
+		}
+	}
+	if len(files) == 0 {
+		select {
+		case <-time.After(refuseAfter):
+		case <-p.over:
 		}
 	}
 	err := p.send(answer, func() {
