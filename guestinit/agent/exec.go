@@ -22,6 +22,7 @@ type execution struct {
 	group   *cgroup.Group
 	proc    *reaper.Proc
 	started time.Time
+	detail  string // of the cause; set by await
 
 	stdin          *stdin // nil if the job has none
 	stdout, stderr *output

@@ -30,7 +30,7 @@ func cause(f facts) agentproto.Cause {
 	switch {
 	case f.forced == agentproto.CauseCancelled, f.forced == agentproto.CauseTimeout:
 		return f.forced
-	case f.signal == unix.SIGKILL && f.oomKills > 0:
+	case f.forced == agentproto.CauseOOM && failed, f.signal == unix.SIGKILL && f.oomKills > 0:
 		return agentproto.CauseOOM
 	case f.forced == agentproto.CauseCPUTime, f.signal == unix.SIGXCPU,
 		// Ignored SIGXCPU: the hard limit is one second above.
@@ -84,7 +84,9 @@ func (e *execution) status(forced agentproto.Cause, wall time.Duration) agentpro
 	if (f.signal != 0 || f.code != 0) && e.req.Limits.FileSizeBytes > 0 {
 		f.fileAtLimit = fileOfSize(e.c.s.cfg.Disks, e.req.Limits.FileSizeBytes, e.started)
 	}
-	s.Cause = cause(f)
+	if s.Cause = cause(f); s.Cause == agentproto.CauseOOM {
+		s.Detail = e.detail
+	}
 	s.Usage = agentproto.Usage{
 		CPU: st.CPU, CPUUser: st.CPUUser, CPUSystem: st.CPUSystem, Wall: wall,
 		MemoryPeak: max(st.MemoryPeak, ended.Rusage.Maxrss<<10), OOMKills: st.OOMKills, PidsPeak: st.PidsPeak,

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"thaw/guestinit/agentproto"
+	"thaw/guestinit/cgroup"
 )
 
 // await waits for the main process to end and enforces what has a clock:
@@ -16,8 +17,8 @@ import (
 //	   │       SIGTERM or SIGXCPU          │     cgroup.kill       │
 //	   └───────────────── process ends ────┴───────────────────────┘
 //
-// An abandoned exec goes to killed at once. It returns the cause that the
-// agent itself brought about, or "".
+// An exec that is abandoned, or starves at its memory limit, goes to killed at
+// once. It returns the cause that the agent itself brought about, or "".
 func (e *execution) await() agentproto.Cause {
 	var forced agentproto.Cause
 	var grace <-chan time.Time
@@ -37,6 +38,9 @@ func (e *execution) await() agentproto.Cause {
 	}
 	cpu := e.cpuTimer(0)
 	cancel, abandoned := e.cancel, e.abandoned
+	starve := e.group.Starve()
+	look := time.NewTicker(cgroup.StarveInterval)
+	defer look.Stop()
 	for {
 		select {
 		case <-e.proc.Done():
@@ -54,6 +58,11 @@ func (e *execution) await() agentproto.Cause {
 				continue
 			}
 			cpu = e.cpuTimer(used)
+		case <-look.C:
+			if why := starve.Look(); why != "" && forced == "" {
+				forced, e.detail = agentproto.CauseOOM, why
+				e.kill()
+			}
 		case <-abandoned:
 			abandoned = nil
 			if forced == "" {

@@ -56,6 +56,8 @@ func TestCause(t *testing.T) {
 		{"segfault", facts{signal: unix.SIGSEGV}, agentproto.CauseSignal},
 		{"killed", facts{signal: unix.SIGKILL}, agentproto.CauseSignal},
 		{"oom", facts{signal: unix.SIGKILL, oomKills: 1}, agentproto.CauseOOM},
+		{"starved", facts{forced: agentproto.CauseOOM, signal: unix.SIGKILL}, agentproto.CauseOOM},
+		{"starved, but ended well before it was killed", facts{forced: agentproto.CauseOOM}, agentproto.CauseExited},
 		{"oom of a child first", facts{code: 137, oomKills: 1}, agentproto.CauseOOM},
 		{"timeout", facts{signal: unix.SIGTERM, forced: agentproto.CauseTimeout}, agentproto.CauseTimeout},
 		{"timeout handled", facts{forced: agentproto.CauseTimeout}, agentproto.CauseTimeout},

@@ -3,7 +3,9 @@ package agentproto
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 )
 
 // Cause says why an exec ended.
@@ -13,7 +15,7 @@ type Cause string
 const (
 	CauseCancelled     Cause = "cancelled"      // the host asked for its end
 	CauseTimeout       Cause = "timeout"        // ExecRequest.Timeout ran out
-	CauseOOM           Cause = "oom"            // memory.max: killed by the kernel
+	CauseOOM           Cause = "oom"            // memory.max: killed by the kernel, or by the agent when it starved there
 	CauseCPUTime       Cause = "cpu_time"       // Limits.CPUSeconds ran out
 	CauseFileSize      Cause = "file_size"      // a file grew to Limits.FileSizeBytes
 	CausePidsExhausted Cause = "pids_exhausted" // failed, and a fork was refused by pids.max
@@ -49,7 +51,12 @@ type ExitStatus struct {
 	// pipe, which was closed unread.
 	OutputHeld bool `cbor:"12,keyasint,omitempty"`
 	CoreDumped bool `cbor:"13,keyasint,omitempty"`
+	// Detail says more of the cause to people: one line, or nothing.
+	Detail string `cbor:"14,keyasint,omitempty"`
 }
+
+// MaxDetail bounds ExitStatus.Detail, in bytes.
+const MaxDetail = 256
 
 // Validate checks the bounds of what a guest may claim.
 func (e *ExitStatus) Validate() error {
@@ -64,6 +71,8 @@ func (e *ExitStatus) Validate() error {
 		return errors.New("byte count is negative")
 	case e.StdoutDropped > e.StdoutBytes, e.StderrDropped > e.StderrBytes:
 		return errors.New("more bytes dropped than written")
+	case len(e.Detail) > MaxDetail, strings.ContainsFunc(e.Detail, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return errors.New("detail is no short line of text")
 	}
 	return e.Usage.Validate()
 }

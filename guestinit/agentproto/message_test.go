@@ -25,7 +25,7 @@ func messages() []any {
 			StdoutCap: 1, StderrCap: 2, Timeout: time.Second, Grace: time.Second, Stdin: true},
 		&Started{PID: 5, ExecID: 6, Skipped: []string{"memory"}},
 		&Signal{Number: 15},
-		&ExitStatus{Code: -1, Signal: 9, Cause: CauseOOM, Usage: Usage{CPU: 1, OOMKills: 1}, StdoutBytes: 10, StdoutDropped: 5, DiskFull: true},
+		&ExitStatus{Code: -1, Signal: 9, Cause: CauseOOM, Usage: Usage{CPU: 1, OOMKills: 1}, StdoutBytes: 10, StdoutDropped: 5, DiskFull: true, Detail: "starved"},
 		&PutRequest{Path: "a/b", Mode: 0o644, Size: -1},
 		&GetRequest{Path: "a", Max: 1},
 		&ListRequest{Dir: ".", Max: 1, Depth: 2},
@@ -154,6 +154,8 @@ func TestGuestClaimsAreBounded(t *testing.T) {
 		v    validator
 	}{
 		{"unknown cause", &ExitStatus{Cause: "sunspots"}},
+		{"long detail", &ExitStatus{Cause: CauseOOM, Detail: strings.Repeat("a", MaxDetail+1)}},
+		{"detail of two lines", &ExitStatus{Cause: CauseOOM, Detail: "a\nb"}},
 		{"exit code", &ExitStatus{Cause: CauseExited, Code: 256}},
 		{"signal", &ExitStatus{Cause: CauseSignal, Signal: 65}},
 		{"negative bytes", &ExitStatus{Cause: CauseExited, StdoutBytes: -1}},

@@ -124,7 +124,7 @@ func readAt(dir *os.File, name string) (string, error) {
 		return "", &os.PathError{Op: "open", Path: name, Err: err}
 	}
 	defer unix.Close(fd)
-	var buf [2048]byte
+	var buf [4096]byte // memory.stat has some 1700 bytes
 	n, err := unix.Read(fd, buf[:])
 	if err != nil {
 		return "", &os.PathError{Op: "read", Path: name, Err: err}

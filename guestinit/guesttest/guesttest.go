@@ -73,6 +73,14 @@ func (s *suite) needMachine(t *testing.T) {
 	}
 }
 
+// needPython skips a case that an image without Python cannot run.
+func (s *suite) needPython(t *testing.T) {
+	t.Helper()
+	if r := s.run(t, sh("command -v python3"), ""); r.Code != 0 {
+		t.Skip("no python3 in this image")
+	}
+}
+
 // result is a finished exec.
 type result struct {
 	agentproto.ExitStatus

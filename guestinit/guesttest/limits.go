@@ -94,6 +94,8 @@ func (s *suite) cgroupLimits(t *testing.T) {
 			t.Error("a half of the exec lived on")
 		}
 	})
+	t.Run("OutOfMemoryInSmallSteps", s.creep)
+	t.Run("CacheAtTheLimit", s.cacheAtLimit)
 	t.Run("PidsExhausted", func(t *testing.T) {
 		req := sh("for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 20 & done; wait")
 		req.Limits.Pids = 6
