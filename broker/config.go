@@ -24,6 +24,7 @@ type Config struct {
 	TenantInputBytes int64         // of all inputs of a tenant
 	TenantInputs     int           // inputs of a tenant
 	TenantJobs       int           // unfinished jobs of a tenant
+	TenantQueue      int           // those of them that wait for admission
 	KeepTenantJobs   int           // finished jobs kept for a tenant; older ones are deleted
 	InputTTL         time.Duration // of an unused input
 
@@ -39,11 +40,13 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() {
-	setDefault(&c.MaxQueue, 64)
+	setDefault(&c.MaxQueue, 128)
 	setDefault(&c.InputBytes, 2<<30)
 	setDefault(&c.TenantInputBytes, 8<<30)
 	setDefault(&c.TenantInputs, 4096)
 	setDefault(&c.TenantJobs, 128)
+	// So that one tenant cannot fill the queue for the others.
+	setDefault(&c.TenantQueue, max(1, c.MaxQueue/2))
 	setDefault(&c.KeepTenantJobs, 64)
 	setDefault(&c.InputTTL, time.Hour)
 	setDefault(&c.LogBytes, 512<<10)

@@ -66,8 +66,9 @@ func (b *Broker) admit(tenant string, p plan) (*job, error) {
 	if b.stopping {
 		return nil, api.Errorf(api.CodeShuttingDown, "the daemon is stopping")
 	}
-	if open := b.countOpen(tenant); open >= b.cfg.TenantJobs {
-		return nil, api.Errorf(api.CodeQuotaExceeded, "you have %d unfinished jobs already", open).WithRemedy("wait for some to end, or cancel them")
+	if open, waiting := b.countOpen(tenant); open >= b.cfg.TenantJobs || waiting >= b.cfg.TenantQueue {
+		return nil, api.Errorf(api.CodeQuotaExceeded, "you have %d unfinished jobs already, and %d of them wait", open, waiting).
+			WithRemedy("wait for some to end, or cancel them")
 	}
 	var err error
 	if j.ticket, err = b.pool.Enter(p.need()); err != nil {
@@ -85,15 +86,19 @@ func (b *Broker) admit(tenant string, p plan) (*job, error) {
 	return j, nil
 }
 
-// countOpen counts a tenant's unfinished jobs. Preconditions: mu is held.
-func (b *Broker) countOpen(tenant string) int {
-	n := 0
+// countOpen counts a tenant's unfinished jobs, and those of them that wait for
+// admission. Called under b.mu.
+func (b *Broker) countOpen(tenant string) (open, waiting int) {
 	for _, j := range b.order {
-		if j.tenant == tenant && !j.over() {
-			n++
+		if j.tenant != tenant || j.over() {
+			continue
+		}
+		open++
+		if !j.ticket.Admitted() {
+			waiting++
 		}
 	}
-	return n
+	return open, waiting
 }
 
 func (j *job) over() bool {

@@ -183,7 +183,7 @@ func TestRaceOfCancelAndCompletion(t *testing.T) {
 
 func TestCancelledInTheQueue(t *testing.T) {
 	l := &fakeLauncher{script: untilSignal(unix.SIGTERM)}
-	b := newBroker(t, l, func(c *Config) { c.Capacity.Machines = 1; c.MaxQueue = 1 })
+	b := newBroker(t, l, func(c *Config) { c.Capacity.Machines, c.MaxQueue, c.TenantQueue = 1, 1, 2 })
 	first, second := submit(t, b), submit(t, b)
 	if _, err := b.Submit(me, request(t, b, "main.py")); code(t, err) != api.CodeQueueFull {
 		t.Errorf("third: %v", err)
@@ -261,6 +261,26 @@ func TestTenantsDoNotSeeEachOther(t *testing.T) {
 	}
 	if len(b.Jobs("uid:2")) != 0 || len(b.Jobs(me)) != 1 {
 		t.Error("lists are not scoped")
+	}
+}
+
+func TestATenantCannotFillTheQueue(t *testing.T) {
+	l := &fakeLauncher{script: untilSignal(unix.SIGTERM)}
+	b := newBroker(t, l, func(c *Config) { c.Capacity.Machines = 1; c.MaxQueue = 4 })
+	for range 3 { // one runs, two wait
+		submit(t, b)
+	}
+	if _, err := b.Submit(me, request(t, b, "main.py")); code(t, err) != api.CodeQuotaExceeded {
+		t.Errorf("half of the queue is not the most: %v", err)
+	}
+	const other = "uid:2"
+	in, err := b.AddInput(other, strings.NewReader("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := api.JobRequest{Runtime: "python", Script: "main.py", Inputs: []api.InputRef{{Name: "main.py", Input: in.Input}}}
+	if _, err := b.Submit(other, r); err != nil {
+		t.Errorf("another tenant: %v", err)
 	}
 }
 

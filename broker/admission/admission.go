@@ -111,12 +111,20 @@ func (p *Pool) admit() {
 	}
 }
 
-// Wait returns when the ticket is admitted or ctx ends.
-func (t *Ticket) Wait(ctx context.Context) error {
+// Admitted reports whether the ticket has its share.
+func (t *Ticket) Admitted() bool {
 	select {
 	case <-t.admitted:
-		return nil
+		return true
 	default:
+		return false
+	}
+}
+
+// Wait returns when the ticket is admitted or ctx ends.
+func (t *Ticket) Wait(ctx context.Context) error {
+	if t.Admitted() {
+		return nil
 	}
 	select {
 	case <-t.admitted:
