@@ -39,7 +39,7 @@ const (
 // need is what the plan takes from the host.
 func (p plan) need() admission.Need {
 	return admission.Need{
-		MemoryMiB: machineMiB(p.limits.MemoryMiB) + vmmMiB,
+		MemoryMiB: machineMiB(p.limits.MemoryMiB) + VMMMiB,
 		DiskBytes: p.limits.WorkspaceBytes + p.limits.OutputBytes,
 		CPUMilli:  int64(p.limits.CPUCores * 1000),
 		Machines:  1,

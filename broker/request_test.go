@@ -84,7 +84,7 @@ func (z *zeros) Read(p []byte) (int, error) {
 func TestDefaultsFitASmallHost(t *testing.T) {
 	most := maxLimits(admission.Need{MemoryMiB: 400, DiskBytes: 512 << 20, CPUMilli: 2000, Machines: 2})
 	l, err := resolveLimits(api.Limits{}, baseDefaults, most)
-	if err != nil || l.MemoryMiB > most.MemoryMiB || l.WorkspaceBytes > most.WorkspaceBytes || machineMiB(l.MemoryMiB)+vmmMiB > 400 {
+	if err != nil || l.MemoryMiB > most.MemoryMiB || l.WorkspaceBytes > most.WorkspaceBytes || machineMiB(l.MemoryMiB)+VMMMiB > 400 {
 		t.Errorf("%+v of %+v, %v", l, most, err)
 	}
 }

@@ -10,13 +10,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"thaw/broker"
 	"thaw/broker/journal"
 )
 
 const (
 	cgroupParent = "thaw"
-	// vmmOverhead is what thaw-vmm may use beside the guest's memory, in bytes.
-	vmmOverhead = 64 * mib
 	// vmmPids bounds thaw-vmm's threads: vCPUs, devices and the Go runtime's own.
 	vmmPids = 128
 	// cpuPeriod is cpu.max's period in microseconds, the kernel's default.
@@ -58,7 +57,7 @@ func (m *machine) makeCgroup() (*os.File, error) {
 	}
 	m.onClose("cgroup", func() error { return journal.RemoveCgroup(path) })
 	for _, v := range []struct{ controller, file, value string }{
-		{"memory", "memory.max", strconv.FormatInt(m.spec.MemoryMiB*mib+vmmOverhead, 10)},
+		{"memory", "memory.max", strconv.FormatInt((m.spec.MemoryMiB+broker.VMMMiB)*mib, 10)},
 		{"memory", "memory.swap.max", "0"},
 		{"memory", "memory.oom.group", "1"},
 		{"pids", "pids.max", strconv.Itoa(vmmPids)},
