@@ -26,6 +26,7 @@ type Config struct {
 	TenantJobs       int           // unfinished jobs of a tenant
 	TenantQueue      int           // those of them that wait for admission
 	KeepTenantJobs   int           // finished jobs kept for a tenant; older ones are deleted
+	KeepTenantBytes  int64         // of their artifacts: admission counts those of unfinished jobs only
 	InputTTL         time.Duration // of an unused input
 
 	LogBytes       int           // output kept in a job's event log
@@ -48,6 +49,7 @@ func (c *Config) setDefaults() {
 	// So that one tenant cannot fill the queue for the others.
 	setDefault(&c.TenantQueue, max(1, c.MaxQueue/2))
 	setDefault(&c.KeepTenantJobs, 64)
+	setDefault(&c.KeepTenantBytes, 16<<30)
 	setDefault(&c.InputTTL, time.Hour)
 	setDefault(&c.LogBytes, 512<<10)
 	setDefault(&c.AttachWait, 2*time.Second)

@@ -80,7 +80,7 @@ func (b *Broker) admit(tenant string, p plan) (*job, error) {
 	}
 	b.jobs[j.id] = j
 	b.order = append(b.order, j)
-	b.retire(tenant)
+	b.retire(tenant, nil)
 	j.enter(api.StateQueued)
 	b.running.Go(func() { b.run(j) })
 	return j, nil
@@ -110,18 +110,24 @@ func (j *job) over() bool {
 	}
 }
 
-// retire deletes a tenant's oldest finished jobs beyond those that are kept. Preconditions: mu is held.
-func (b *Broker) retire(tenant string) {
-	finished := 0
+// retire deletes a tenant's oldest finished jobs beyond those that are kept, but
+// not the one that has ended just now. Called under b.mu.
+func (b *Broker) retire(tenant string, ended *job) {
+	finished, kept := 0, int64(0)
 	for i := len(b.order) - 1; i >= 0; i-- {
 		j := b.order[i]
 		if j.tenant != tenant || !j.over() {
 			continue
 		}
-		if finished++; finished > b.cfg.KeepTenantJobs {
-			if err := b.forget(j); err != nil {
-				b.cfg.Log.Warn("retired job left files", "job", j.id, "error", err)
-			}
+		finished++
+		for _, a := range j.artifacts {
+			kept += a.Size
+		}
+		if j == ended || finished <= b.cfg.KeepTenantJobs && kept <= b.cfg.KeepTenantBytes {
+			continue
+		}
+		if err := b.forget(j); err != nil {
+			b.cfg.Log.Warn("retired job left files", "job", j.id, "error", err)
 		}
 	}
 }

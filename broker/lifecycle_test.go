@@ -294,6 +294,30 @@ func TestOldJobsAreRetired(t *testing.T) {
 	}
 }
 
+func TestArtifactsOfOldJobsAreBounded(t *testing.T) {
+	l := &fakeLauncher{
+		script:  func(*fakeProcess) ExitStatus { return exited(0) },
+		outputs: []collect.File{{Path: "a", Mode: unix.S_IFREG, Size: 2, Links: 1}}, content: map[string]string{"a": "hi"},
+	}
+	for most, want := range map[int64]int{1: 1, 5: 2} {
+		b := newBroker(t, l, func(c *Config) { c.KeepTenantBytes = most })
+		var last *job
+		for range 4 {
+			last = submit(t, b)
+			finished(t, last)
+			b.running.Wait() // it is counted when it has ended
+		}
+		if _, f, err := b.Artifact(me, last.id, "a"); err != nil {
+			t.Errorf("of the last job: %v", err)
+		} else {
+			f.Close()
+		}
+		if n := len(b.Jobs(me)); n != want {
+			t.Errorf("with %d bytes %d jobs are kept, want %d", most, n, want)
+		}
+	}
+}
+
 func TestMissingImageIsRefused(t *testing.T) {
 	b := newBroker(t, &fakeLauncher{})
 	r := request(t, b, "main.js")

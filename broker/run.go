@@ -28,6 +28,9 @@ func (b *Broker) run(j *job) {
 	j.enter(api.StateCleaning)
 	b.clean(j, machine)
 	j.finish()
+	b.mu.Lock()
+	b.retire(j.tenant, j)
+	b.mu.Unlock()
 	v := j.view()
 	log.Info("job ended", "state", v.State, "error", errorText(v.Result.Error), "cleanup_ok", v.Result.CleanupOK)
 }
