@@ -162,7 +162,7 @@ func busyDevice(m *machine) error {
 		run  func() error
 	}{
 		{"pwritev2", func() error { _, err := unix.Pwritev2(fd, [][]byte{make([]byte, 512)}, 0, unix.RWF_DSYNC); return err }},
-		{"preadv", func() error { _, err := unix.Preadv(fd, [][]byte{make([]byte, 512)}, 0); return err }},
+		{"preadv2", func() error { _, err := unix.Preadv2(fd, [][]byte{make([]byte, 512)}, 0, 0); return err }},
 		{"fdatasync", func() error { return unix.Fdatasync(fd) }},
 		{"punch hole", func() error {
 			return unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, 4096)
@@ -182,7 +182,7 @@ func busyDevice(m *machine) error {
 		}
 	}
 	// The limit of the jail: no disk grows beyond the largest file that may be written, which is memory with 4 MiB.
-	if _, err := unix.Pwrite(fd, []byte{1}, 4<<20); err != unix.EFBIG {
+	if _, err := unix.Pwritev2(fd, [][]byte{{1}}, 4<<20, 0); err != unix.EFBIG {
 		return fmt.Errorf("write past the largest size: %v", err)
 	}
 	return nil
