@@ -7,8 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"thaw/api"
 	"thaw/bench/machine"
 	"thaw/bench/stats"
+	"thaw/client"
 	"thaw/guestinit/agentclient"
 	"thaw/guestinit/agentproto"
 )
@@ -16,46 +18,39 @@ import (
 // idle is how long a guest is left alone before its VMM's memory is read.
 const idle = 200 * time.Millisecond
 
-// coldStarts measures cold starts, and on their machines exec and memory.
-func (e *env) coldStarts(ctx context.Context) ([]Metric, error) {
-	parts, err := e.guestParts(ctx)
+// machineStarts is how many machines exec and memory are measured on.
+const machineStarts = 4
+
+// coldStarts measures cold starts of jobs through a daemon.
+func (e *env) coldStarts(ctx context.Context) (_ []Metric, err error) {
+	if _, err := e.image(ctx, "python"); err != nil {
+		return nil, err
+	}
+	d, err := e.startDaemon(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if serr := d.stop(); err == nil {
+			err = serr
+		}
+	}()
+	in, err := d.client.AddInput(ctx, strings.NewReader("pass\n"))
 	if err != nil {
 		return nil, err
 	}
 	n := pick(e.cfg.Quick, 12, 40)
-	e.say("%d cold starts", n)
-	var starts, memory, execs []float64
+	e.say("%d cold starts of a job", n)
+	var starts []float64
 	phases := map[string][]float64{}
-	for i := range n {
-		g, err := e.startGuest(ctx, parts)
+	for range n {
+		took, parts, err := e.coldJob(ctx, d, in.Input)
 		if err != nil {
 			return nil, err
 		}
-		starts = append(starts, ms(g.took))
-		for _, p := range g.phases() {
+		starts = append(starts, took)
+		for _, p := range parts {
 			phases[p.Name] = append(phases[p.Name], p.MS)
-		}
-		if err := e.sample(coldStart, map[string]any{"ms": ms(g.took), "phases": g.phases(), "all": g.process.Phases(), "guest": g.info.Phases}); err != nil {
-			return nil, err
-		}
-		if i >= n-4 {
-			time.Sleep(idle)
-			mib, err := beyondGuest(g.process.PID())
-			if err != nil {
-				return nil, err
-			}
-			memory = append(memory, mib)
-			if err := e.sample(vmmRSS, mib); err != nil {
-				return nil, err
-			}
-		}
-		if i == n-1 {
-			if execs, err = e.execs(ctx, g.client); err != nil {
-				return nil, err
-			}
-		}
-		if err := g.close(); err != nil {
-			return nil, err
 		}
 	}
 	start := distribution(coldStart, millisecond, starts)
@@ -66,38 +61,96 @@ func (e *env) coldStarts(ctx context.Context) ([]Metric, error) {
 		list = append(list, fmt.Sprintf("%s %.1f", p.Name, p.MS))
 	}
 	start.Detail = strings.Join(list, ", ")
-	return []Metric{start, distribution(execTrue, millisecond, execs), distribution(vmmRSS, "MiB", memory)}, nil
+	return []Metric{start}, nil
+}
+
+// coldJob runs one job and returns the milliseconds from the request to its
+// agent being ready, and what they were spent on.
+func (e *env) coldJob(ctx context.Context, d *daemon, input string) (float64, []Phase, error) {
+	begin := time.Now()
+	job, err := d.client.Submit(ctx, api.JobRequest{
+		Runtime: "python", Script: "main.py", Inputs: []api.InputRef{{Name: "main.py", Input: input}},
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	if job, err = d.client.Follow(ctx, job.ID, client.Watcher{}); err != nil {
+		return 0, nil, err
+	}
+	if job.Result == nil || job.Result.Error != nil {
+		return 0, nil, fmt.Errorf("suite: job is %s: %+v", job.State, job.Result)
+	}
+	at := map[string]float64{}
+	for _, p := range job.Result.Phases {
+		at[p.Name] = p.MS
+	}
+	// The daemon's clock is the host's, as ours: its step to "running" ends the
+	// start, but for the inputs, which it writes before.
+	var running time.Time
+	for _, h := range job.History {
+		if h.State == api.StateRunning {
+			running = h.At
+		}
+	}
+	took := ms(running.Sub(begin)) - at["inputs"]
+	parts := startPhases(took, at)
+	return took, parts, e.sample(coldStart, map[string]any{"ms": took, "phases": parts, "all": job.Result.Phases})
 }
 
 // phaseNames are those of a cold start, in order.
-var phaseNames = []string{"process", "jail", "kvm", "kernel load", "kernel", "init", "agent"}
+var phaseNames = []string{"daemon", "process", "jail", "kvm", "kernel load", "kernel", "init"}
 
-// phases says what a start was spent on. "kernel" is what no clock measured
-// apart: the guest's kernel and the way of its ready message.
-func (g *guest) phases() []Phase {
-	at := map[string]float64{}
-	for _, p := range g.process.Phases() {
-		at[p.Name] = float64(p.Micros) / 1000
+// startPhases parts a start by what the daemon, the VMM and the guest measured.
+// "kernel" is what no clock measured apart: the guest's kernel and the way of
+// its ready message.
+func startPhases(took float64, at map[string]float64) []Phase {
+	var init float64
+	for name, v := range at {
+		// The first of them, "guest init", is the kernel's time until PID 1.
+		if strings.HasPrefix(name, "guest ") && name != "guest init" {
+			init += v
+		}
 	}
-	load := at["machine.kernel_load"]
+	load, process := at["machine.kernel_load"], at["spawn"]+at["receive"]
 	kvm := at["machine"] - load
-	process := ms(g.started) - at["jail"] - at["machine"]
-	var kernelEnd, initEnd, agentEnd float64
-	inAgent := false
-	for i, p := range g.info.Phases {
-		if i == 0 { // PID 1 begins
-			kernelEnd = ms(p.At)
-		}
-		if inAgent = inAgent || p.Name == "agent"; !inAgent {
-			initEnd = ms(p.At)
-		}
-		agentEnd = ms(p.At)
-	}
-	init, agent := initEnd-kernelEnd, agentEnd-initEnd
 	return []Phase{
-		{"process", process}, {"jail", at["jail"]}, {"kvm", kvm}, {"kernel load", load},
-		{"kernel", ms(g.took) - ms(g.started) - init - agent}, {"init", init}, {"agent", agent},
+		{"daemon", took - at["ready"]}, {"process", process}, {"jail", at["jail"]}, {"kvm", kvm}, {"kernel load", load},
+		{"kernel", at["ready"] - process - at["jail"] - at["machine"] - init}, {"init", init},
 	}
+}
+
+// machines measures exec and memory on machines without a daemon, whose agent
+// and process are at hand.
+func (e *env) machines(ctx context.Context) ([]Metric, error) {
+	parts, err := e.guestParts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var memory, execs []float64
+	for i := range machineStarts {
+		g, err := e.startGuest(ctx, parts)
+		if err != nil {
+			return nil, err
+		}
+		time.Sleep(idle)
+		mib, err := beyondGuest(g.process.PID())
+		if err != nil {
+			return nil, err
+		}
+		memory = append(memory, mib)
+		if err := e.sample(vmmRSS, mib); err != nil {
+			return nil, err
+		}
+		if i == machineStarts-1 {
+			if execs, err = e.execs(ctx, g.client); err != nil {
+				return nil, err
+			}
+		}
+		if err := g.close(); err != nil {
+			return nil, err
+		}
+	}
+	return []Metric{distribution(execTrue, millisecond, execs), distribution(vmmRSS, "MiB", memory)}, nil
 }
 
 // execs runs true again and again over a warm connection.

@@ -27,9 +27,6 @@ const scratchSize = 1 << 30
 type guest struct {
 	process *vmmproc.Process
 	client  *agentclient.Client
-	took    time.Duration // from the start to the agent's ready message
-	started time.Duration // from the start until vmmproc.Start had returned
-	info    agentproto.Info
 	socket  string
 }
 
@@ -61,8 +58,7 @@ func (e *env) guestParts(ctx context.Context) (*guestParts, error) {
 	}, nil
 }
 
-// startGuest makes a machine and waits for its agent. The clock starts before
-// the memfd is made; disk files and the socket are made before it.
+// startGuest makes a machine and waits for its agent.
 func (e *env) startGuest(ctx context.Context, parts *guestParts) (g *guest, err error) {
 	top, err := os.CreateTemp(e.dir, "top-")
 	if err != nil {
@@ -96,7 +92,6 @@ func (e *env) startGuest(ctx context.Context, parts *guestParts) (g *guest, err 
 		return theirs, err
 	}
 
-	begin := time.Now()
 	g.process, err = e.thaw.Start(ctx, parts.boot, func(s *vmmproc.Spec) {
 		s.Disks = append(s.Disks, vmmproc.Disk{ID: "vdb", Layers: []*os.File{template, top}})
 		s.VsockListener, s.CID, s.Balloon, s.Connect = listener, 3, true, connect
@@ -104,39 +99,25 @@ func (e *env) startGuest(ctx context.Context, parts *guestParts) (g *guest, err 
 	if err != nil {
 		return nil, err
 	}
-	g.started = time.Since(begin)
-	if g.took, err = g.awaitReady(ctx, begin, ready); err != nil {
+	if err := g.awaitReady(ctx, ready); err != nil {
 		return nil, errors.Join(err, g.close())
 	}
 	g.client = agentclient.New(func(ctx context.Context) (net.Conn, error) { return dial(ctx, g.socket, agentproto.Port) })
 	return g, nil
 }
 
-// awaitReady waits for the ready message and returns the time since begin.
-func (g *guest) awaitReady(ctx context.Context, begin time.Time, ready <-chan *net.UnixConn) (time.Duration, error) {
+// awaitReady waits until the agent has dialled the ready port.
+func (g *guest) awaitReady(ctx context.Context, ready <-chan *net.UnixConn) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	var c *net.UnixConn
 	select {
-	case c = <-ready:
+	case c := <-ready:
+		return c.Close()
 	case <-ctx.Done():
 		// Of a context of its own: this one is over.
 		console, err := g.process.Console(context.WithoutCancel(ctx))
-		return 0, errors.Join(fmt.Errorf("suite: agent is not ready: %w: console %q", context.Cause(ctx), console), err)
+		return errors.Join(fmt.Errorf("suite: agent is not ready: %w: console %q", context.Cause(ctx), console), err)
 	}
-	defer c.Close()
-	took := time.Since(begin)
-	if err := c.SetReadDeadline(time.Now().Add(readyTimeout)); err != nil {
-		return 0, fmt.Errorf("suite: ready message: %w", err)
-	}
-	f, err := agentproto.NewReader(c).Next()
-	if err == nil {
-		err = agentproto.Decode(f.Payload, &g.info)
-	}
-	if err != nil {
-		return 0, fmt.Errorf("suite: ready message: %w", err)
-	}
-	return took, nil
 }
 
 // close ends the machine.

@@ -39,7 +39,8 @@ func Run(ctx context.Context, cfg Config, out Output) (complete bool, err error)
 		out.Failure(f)
 	}
 	parts := []part{
-		{[]string{coldStart, execTrue, vmmRSS}, e.coldStarts},
+		{[]string{coldStart}, e.coldStarts},
+		{[]string{execTrue, vmmRSS}, e.machines},
 		{[]string{coldInit, coldInitVS}, e.coldInits},
 	}
 	if !cfg.Quick {
