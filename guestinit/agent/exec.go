@@ -220,7 +220,7 @@ func newPipe(output bool, uid, gid int) (job int, agent *os.File, err error) {
 	}
 	err = unix.Fchown(job, uid, gid)
 	if err == nil {
-		err = unix.SetNonblock(mine, true)
+		_, err = unix.FcntlInt(uintptr(mine), unix.F_SETFL, unix.O_NONBLOCK)
 	}
 	if err != nil {
 		unix.Close(job)
