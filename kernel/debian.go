@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"thaw/internal/hostcmd"
 )
 
 // MissingError says what the machine lacks to make a kernel, and what to do
@@ -84,7 +85,7 @@ func isHex(s string, n int) bool {
 // the package lists as they are on this machine.
 func offered(ctx context.Context, name string) (debRecord, error) {
 	out, err := output(ctx, "apt-cache", "show", "--no-all-versions", name)
-	if err != nil && exitCode(err) != 100 { // 100: no package of that name
+	if err != nil && hostcmd.ExitCode(err) != 100 { // 100: no package of that name
 		return debRecord{}, err
 	}
 	records := parseRecords(out)
@@ -99,7 +100,7 @@ func newest(ctx context.Context, records []debRecord) (debRecord, error) {
 	best := records[0]
 	for _, r := range records[1:] {
 		_, err := output(ctx, "dpkg", "--compare-versions", r.Version, "gt", best.Version)
-		switch exitCode(err) {
+		switch hostcmd.ExitCode(err) {
 		case 1: // not greater
 			continue
 		case -1:
@@ -124,7 +125,7 @@ func withLists[T any](ctx context.Context, progress io.Writer, missing MissingEr
 	}
 	if os.Geteuid() == 0 {
 		say(progress, "%s: updating apt's package lists", missing.What)
-		if err := (command{argv: []string{"apt-get", "-q", "update"}}).run(ctx); err != nil {
+		if err := hostcmd.UpdateLists(ctx); err != nil {
 			missing.Err = err
 			return found, &missing
 		}
@@ -140,7 +141,7 @@ func withLists[T any](ctx context.Context, progress io.Writer, missing MissingEr
 // the file, whose digest is checked.
 func download(ctx context.Context, r debRecord, dir string, progress io.Writer) (string, error) {
 	say(progress, "downloading %s %s", r.Package, r.Version)
-	err := command{dir: dir, argv: []string{"apt-get", "-q", "download", r.Package + "=" + r.Version}}.run(ctx)
+	_, err := run(ctx, hostcmd.Command{Dir: dir, Argv: []string{"apt-get", "-q", "download", r.Package + "=" + r.Version}})
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", errUnavailable, err)
 	}
@@ -189,8 +190,7 @@ func (t tool) present() bool {
 		_, err := os.Stat(t.file)
 		return err == nil
 	}
-	_, err := exec.LookPath(t.program)
-	return err == nil
+	return hostcmd.Installed(t.program)
 }
 
 // requireDebian fails where there is no apt and dpkg to get packages with.
@@ -227,20 +227,10 @@ func ensureTools(ctx context.Context, tools []tool, progress io.Writer) error {
 	if os.Geteuid() != 0 {
 		return &missing
 	}
-	_, err := withLists(ctx, progress, missing, func() (struct{}, error) {
-		say(progress, "installing %s", names)
-		err := command{
-			env: []string{"DEBIAN_FRONTEND=noninteractive"},
-			argv: append([]string{
-				"apt-get", "-q", "install", "-y", "--no-install-recommends",
-				// another apt may be at work: wait for it
-				"-o", "DPkg::Lock::Timeout=300",
-			}, packages...),
-		}.run(ctx)
-		if err != nil {
-			return struct{}{}, fmt.Errorf("%w: %w", errUnavailable, err)
-		}
-		return struct{}{}, nil
-	})
-	return err
+	say(progress, "installing %s", names)
+	if err := hostcmd.Install(ctx, packages...); err != nil {
+		missing.Err = err
+		return &missing
+	}
+	return nil
 }

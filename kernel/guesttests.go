@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"thaw/internal/cache"
+	"thaw/internal/hostcmd"
 )
 
 //go:embed guesttests/*.c guesttests/*.h
@@ -102,7 +103,7 @@ func compileGuestTests(ctx context.Context, tests []guestTest, dir string) error
 		}
 		argv := append([]string{"gcc"}, guestTestFlags...)
 		argv = append(argv, "-o", filepath.Join(dir, name), t.file)
-		if err := (command{dir: src, argv: argv}).run(ctx); err != nil {
+		if _, err := run(ctx, hostcmd.Command{Dir: src, Argv: argv}); err != nil {
 			return err
 		}
 	}

@@ -1,16 +1,16 @@
 package kernel
 
 import (
-	"bytes"
 	"context"
 	"debug/elf"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"thaw/internal/hostcmd"
 )
 
 // fakeKernel puts a kernel of a few bytes into a cache of the test's own.
@@ -97,68 +97,9 @@ func TestDamageIsNoticed(t *testing.T) {
 	}
 }
 
-func TestCommandError(t *testing.T) {
-	err := command{argv: []string{"sh", "-c", "echo this went wrong >&2; exit 3"}}.run(t.Context())
-	if exitCode(err) != 3 || !strings.Contains(err.Error(), "this went wrong") {
-		t.Errorf("error %v", err)
-	}
-	if _, err := output(t.Context(), "no-such-program"); err == nil || exitCode(err) != -1 {
-		t.Errorf("missing program: error %v", err)
-	}
-}
-
-func TestCommandEnvironment(t *testing.T) {
-	t.Setenv("MAKEFLAGS", "-j99")
-	t.Setenv("KCFLAGS", "-O0")
-	t.Setenv("LANG", "de_DE.UTF-8")
-	var out bytes.Buffer
-	if err := (command{argv: []string{"env"}, env: []string{"KBUILD_BUILD_USER=thaw"}, stdout: &out}).run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for _, bad := range []string{"MAKEFLAGS", "KCFLAGS", "LANG="} {
-		if strings.Contains(out.String(), bad) {
-			t.Errorf("the command sees %s", bad)
-		}
-	}
-	for _, want := range []string{"LC_ALL=C", "TZ=UTC", "KBUILD_BUILD_USER=thaw", "PATH="} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("the command lacks %s", want)
-		}
-	}
-}
-
-func TestCommandEndsWithContext(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	started := writerFunc(func(p []byte) (int, error) {
-		cancel()
-		return len(p), nil
-	})
-	// The grandchild holds the output open: only the group's end ends the wait.
-	err := command{argv: []string{"sh", "-c", "echo started; sleep 1000 & wait"}, stdout: started}.run(ctx)
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v, want the context's", err)
-	}
-}
-
-type writerFunc func([]byte) (int, error)
-
-func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
-
-func TestTailBuffer(t *testing.T) {
-	b := &tailBuffer{limit: 4}
-	for _, s := range []string{"ab", "cd", "", "efghij"} {
-		if n, err := b.Write([]byte(s)); n != len(s) || err != nil {
-			t.Fatalf("Write: %d, %v", n, err)
-		}
-	}
-	if got := b.String(); got != "… ghij" {
-		t.Errorf("kept %q", got)
-	}
-}
-
 func TestBoundedBuffer(t *testing.T) {
 	b := boundedBuffer{limit: 1 << 10}
-	err := command{argv: []string{"sh", "-c", "yes"}, stdout: &b}.run(t.Context())
+	_, err := run(t.Context(), hostcmd.Command{Argv: []string{"sh", "-c", "yes"}, Stdout: &b})
 	if err == nil || b.buf.Len() > b.limit {
 		t.Errorf("%d bytes, error %v", b.buf.Len(), err)
 	}
@@ -206,3 +147,7 @@ func TestGuestTests(t *testing.T) {
 		t.Errorf("second call: %q, %v", again, err)
 	}
 }
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"thaw/internal/hostcmd"
 	"thaw/kernel/kmod"
 )
 
@@ -149,7 +150,7 @@ func readModule(ctx context.Context, path string) ([]byte, error) {
 		return nil, fmt.Errorf("kernel: unknown compression of %s", filepath.Base(path))
 	}
 	out := boundedBuffer{limit: maxModule}
-	if err := (command{argv: unpack, stdout: &out}).run(ctx); err != nil {
+	if _, err := run(ctx, hostcmd.Command{Argv: unpack, Stdout: &out}); err != nil {
 		return nil, fmt.Errorf("kernel: unpack %s: %w", filepath.Base(path), err)
 	}
 	return out.buf.Bytes(), nil

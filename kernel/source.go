@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"thaw/internal/cache"
+	"thaw/internal/hostcmd"
 )
 
 const (
@@ -53,7 +54,7 @@ func findSource(ctx context.Context, progress io.Writer) (*source, error) {
 // it is not installed.
 func installedSource(ctx context.Context) (*source, error) {
 	out, err := output(ctx, "dpkg-query", "-W", "-f", "${db:Status-Status} ${Version}", sourcePackage)
-	if exitCode(err) == 1 { // unknown to dpkg
+	if hostcmd.ExitCode(err) == 1 { // unknown to dpkg
 		return nil, nil
 	}
 	if err != nil {
@@ -81,7 +82,7 @@ func fetchSource(ctx context.Context, r debRecord, progress io.Writer) (*source,
 		if err != nil {
 			return err
 		}
-		if err := (command{argv: []string{"dpkg-deb", "--raw-extract", deb, dir}}).run(ctx); err != nil {
+		if _, err := output(ctx, "dpkg-deb", "--raw-extract", deb, dir); err != nil {
 			return err
 		}
 		return os.Remove(deb)
@@ -121,5 +122,6 @@ func (s *source) unpack(ctx context.Context, dir string) error {
 	if sum != s.md5 {
 		return fmt.Errorf("kernel: %s is damaged: MD5 %s, the package says %s", s.archive, sum, s.md5)
 	}
-	return command{argv: []string{"tar", "-xJf", s.archive, "-C", dir, "--strip-components=1"}}.run(ctx)
+	_, err = output(ctx, "tar", "-xJf", s.archive, "-C", dir, "--strip-components=1")
+	return err
 }

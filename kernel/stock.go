@@ -83,7 +83,7 @@ func buildStock(ctx context.Context, dir string, r debRecord, progress io.Writer
 		return nil, err
 	}
 	say(progress, "unpacking %s %s", r.Package, r.Version)
-	if err := (command{argv: []string{"dpkg-deb", "--extract", deb, tree}}).run(ctx); err != nil {
+	if _, err := output(ctx, "dpkg-deb", "--extract", deb, tree); err != nil {
 		return nil, err
 	}
 	release := strings.TrimSuffix(strings.TrimPrefix(r.Package, "linux-image-"), "-unsigned")

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"thaw/internal/cache"
+	"thaw/internal/hostcmd"
 )
 
 // tunedRecipe is raised when the steps below change what comes out.
@@ -98,10 +99,10 @@ func buildTuned(ctx context.Context, dir string, src *source, tc toolchain, prog
 	}
 	counter := newCounter(progress)
 	defer counter.stop()
-	err = command{
-		dir: tree, env: env, stdout: counter,
-		argv: []string{"make", "ARCH=x86_64", "-j" + strconv.Itoa(runtime.NumCPU()), fileKernel},
-	}.run(ctx)
+	_, err = run(ctx, hostcmd.Command{
+		Dir: tree, Env: env, Stdout: counter,
+		Argv: []string{"make", "ARCH=x86_64", "-j" + strconv.Itoa(runtime.NumCPU()), fileKernel},
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -156,18 +157,15 @@ func configure(ctx context.Context, tree string, env []string) error {
 		}
 	}
 	// Fuzz is refused: a patch that no longer fits has to be looked at.
-	patching := command{dir: tree, argv: []string{"patch", "-p1", "--batch", "--fuzz=0", "-i", patch}}
-	var rejects strings.Builder
-	patching.stdout = &rejects
-	if err := patching.run(ctx); err != nil {
-		return fmt.Errorf("%w\n%s", err, rejects.String())
+	patching := hostcmd.Command{Dir: tree, Argv: []string{"patch", "-p1", "--batch", "--fuzz=0", "-i", patch}}
+	if _, err := run(ctx, patching); err != nil {
+		return err
 	}
-	err := command{
-		dir: tree, env: append(env, "KCONFIG_ALLCONFIG="+fragment),
-		stdout: io.Discard,
-		argv:   []string{"make", "-s", "ARCH=x86_64", "allnoconfig"},
-	}.run(ctx)
-	if err != nil {
+	configuring := hostcmd.Command{
+		Dir: tree, Env: append(env, "KCONFIG_ALLCONFIG="+fragment),
+		Argv: []string{"make", "-s", "ARCH=x86_64", "allnoconfig"},
+	}
+	if _, err := run(ctx, configuring); err != nil {
 		return err
 	}
 	got, err := os.ReadFile(filepath.Join(tree, ".config"))

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"thaw/internal/hostcmd"
 )
 
 // errorLines is how much of each log an error carries.
@@ -44,7 +46,7 @@ func withLogs(err error, stateDir string) error {
 		if fault := findFault(string(b)); name == consoleFile && fault != "" {
 			e.cause = fmt.Errorf("%w: %s", err, fault)
 		}
-		e.logs += fmt.Sprintf("\n--- last lines of %s ---\n%s", name, lastLines(string(b), errorLines))
+		e.logs += fmt.Sprintf("\n--- last lines of %s ---\n%s", name, hostcmd.LastLines(string(b), errorLines))
 	}
 	return e
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"thaw/internal/hostcmd"
 )
 
 // A detached lab is a background process that runs Serve on a state folder. Its
@@ -119,7 +121,7 @@ func awaitUp(ctx context.Context, stateDir string, child <-chan error) (Status, 
 				return st, errors.New(st.Error)
 			}
 			b, _ := os.ReadFile(filepath.Join(stateDir, logFile))
-			return st, fmt.Errorf("lab: supervisor ended (%v): %s", err, lastLines(string(b), errorLines))
+			return st, fmt.Errorf("lab: supervisor ended (%v): %s", err, hostcmd.LastLines(string(b), errorLines))
 		}
 	}
 }

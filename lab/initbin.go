@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"thaw/internal/hostcmd"
 )
 
 // InitName is labinit's file name beside the thaw binary.
@@ -35,7 +37,7 @@ func placeInit(ctx context.Context, given, stateDir string) error {
 	cmd.Dir = module
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("lab: build init: %w: %s", err, lastLines(string(out), 10))
+		return fmt.Errorf("lab: build init: %w: %s", err, hostcmd.LastLines(string(out), 10))
 	}
 	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"thaw/internal/hostcmd"
 )
 
 // Runner runs commands in a lab: a Lab, or a Client of a detached one.
@@ -131,7 +133,7 @@ func goTool(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("lab: go %s: %w: %s", args[0], err, lastLines(errs.String(), errorLines))
+		return nil, fmt.Errorf("lab: go %s: %w: %s", args[0], err, hostcmd.LastLines(errs.String(), errorLines))
 	}
 	return out, nil
 }

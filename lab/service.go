@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"thaw/internal/hostcmd"
 )
 
 const (
@@ -18,7 +20,7 @@ func serviceTail(stateDir string) string {
 	if err != nil || len(b) == 0 {
 		return ""
 	}
-	return "\n" + lastLines(string(b), errorLines)
+	return "\n" + hostcmd.LastLines(string(b), errorLines)
 }
 
 // startService runs the options' service in m until it or the lab ends. A

@@ -14,6 +14,7 @@ import (
 
 	"thaw/internal/apt"
 	"thaw/internal/cache"
+	"thaw/internal/hostcmd"
 )
 
 // Suite is the Debian release that the tools and the kernel come from: the first
@@ -89,7 +90,8 @@ func buildTools(ctx context.Context, dir string, src aptSource) error {
 		return err
 	}
 	t.Manifest.Kernel = release
-	if err := run(ctx, t.command("depmod", "usr/bin/kmod", "-b", t.kernelDir(), release)); err != nil {
+	index := hostcmd.Command{Argv: t.command("depmod", "usr/bin/kmod", "-b", t.kernelDir(), release)}
+	if _, err := index.Run(ctx); err != nil {
 		return fmt.Errorf("lab: index modules: %w", err)
 	}
 	if t.Manifest.QEMU, err = version(ctx, t.command("", qemuPath)); err != nil {
@@ -131,10 +133,10 @@ func unpackDebian(ctx context.Context, dir string, src aptSource) error {
 	}
 	errTar := untar.Run()
 	if err := boot.Wait(); err != nil {
-		return fmt.Errorf("lab: mmdebstrap: %w: %s", err, lastLines(bootLog.String(), 10))
+		return fmt.Errorf("lab: mmdebstrap: %w: %s", err, hostcmd.LastLines(bootLog.String(), 10))
 	}
 	if errTar != nil {
-		return fmt.Errorf("lab: unpack tools: %w: %s", errTar, lastLines(tarLog.String(), 5))
+		return fmt.Errorf("lab: unpack tools: %w: %s", errTar, hostcmd.LastLines(tarLog.String(), 5))
 	}
 	return nil
 }
@@ -194,25 +196,11 @@ func findRelease(dir string) (string, error) {
 	return entries[0].Name(), nil
 }
 
-func run(ctx context.Context, argv []string) error {
-	out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%w: %s", err, lastLines(string(out), 5))
-	}
-	return nil
-}
-
 func version(ctx context.Context, argv []string) (string, error) {
-	out, err := exec.CommandContext(ctx, argv[0], append(argv[1:], "--version")...).Output()
+	out, err := hostcmd.Command{Argv: append(argv, "--version")}.Run(ctx)
 	if err != nil {
 		return "", fmt.Errorf("lab: try %s: %w", filepath.Base(argv[len(argv)-1]), err)
 	}
-	line, _, _ := strings.Cut(string(out), "\n")
+	line, _, _ := strings.Cut(out, "\n")
 	return line, nil
-}
-
-// lastLines returns at most n lines of s, the last ones.
-func lastLines(s string, n int) string {
-	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }

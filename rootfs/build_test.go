@@ -4,15 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"thaw/internal/hostcmd"
 )
 
 func TestPlans(t *testing.T) {
@@ -211,32 +211,13 @@ func TestRegistryErrors(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			failed := &commandError{name: "tool", output: tt.output, err: errors.New("exit status 1")}
+			failed := &hostcmd.Error{Name: "tool", Output: tt.output, Err: errors.New("exit status 1")}
 			err := tt.classify(failed)
 			var unreached *unreachedError
 			if errors.As(err, &unreached) != (tt.want == nil) || tt.want != nil && !errors.Is(err, tt.want) {
 				t.Errorf("err = %v, want %v", err, tt.want)
 			}
 		})
-	}
-}
-
-func TestCommand(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-	defer cancel()
-	start := time.Now()
-	// The grandchild holds the output open: ending the shell alone would not do.
-	_, err := command{name: "sh", args: []string{"-c", "sleep 60 & wait"}}.run(ctx)
-	if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 5*time.Second {
-		t.Errorf("err = %v after %v, want the deadline's", err, time.Since(start))
-	}
-	_, err = command{name: "sh", args: []string{"-c", "echo why >&2; exit 3"}}.run(context.Background())
-	if err == nil || !strings.Contains(err.Error(), "why") || !strings.Contains(err.Error(), "exit status 3") {
-		t.Errorf("err = %v, want status and reason", err)
-	}
-	out, err := command{name: "sh", args: []string{"-c", fmt.Sprintf("head -c %d /dev/zero; echo end", 3*keptOutput)}}.run(context.Background())
-	if err != nil || len(out) != keptOutput || !strings.HasSuffix(out, "end\n") {
-		t.Errorf("%d bytes, %v; want the last %d", len(out), err, keptOutput)
 	}
 }
 

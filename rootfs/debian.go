@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"thaw/internal/apt"
+	"thaw/internal/hostcmd"
 )
 
 // debianLayer makes the Debian tree of components.
@@ -75,8 +76,8 @@ func (b *builder) installDebian(ctx context.Context, tree string, components []s
 	}
 	args = append(args, b.recipe.Suite, tree)
 	args = append(args, apt.HostMirrors("/etc/apt").Sources(b.recipe.Suite)...)
-	_, err = command{name: "mmdebstrap", args: args,
-		env: []string{"SOURCE_DATE_EPOCH=" + strconv.FormatInt(b.recipe.Epoch, 10), "LC_ALL=C.UTF-8"}}.run(ctx)
+	_, err = hostcmd.Command{Argv: append([]string{"mmdebstrap"}, args...),
+		Env: []string{"SOURCE_DATE_EPOCH=" + strconv.FormatInt(b.recipe.Epoch, 10), "LC_ALL=C.UTF-8"}}.Run(ctx)
 	if err != nil {
 		return info, debianError(err)
 	}
@@ -94,7 +95,7 @@ func (b *builder) installDebian(ctx context.Context, tree string, components []s
 
 // debianError tells a package that cannot be had from other failures.
 func debianError(err error) error {
-	for line := range strings.Lines(outputOf(err)) {
+	for line := range strings.Lines(hostcmd.Output(err)) {
 		for _, sign := range []string{"Unable to locate package", "has no installation candidate", "Failed to fetch", "Hash Sum mismatch"} {
 			if strings.Contains(line, sign) {
 				return fmt.Errorf("rootfs: %w: %s: %w", ErrPackage, strings.TrimSpace(line), err)
@@ -213,7 +214,7 @@ func toolVersion(ctx context.Context, name string, args ...string) string {
 	if len(args) == 0 {
 		args = []string{"--version"}
 	}
-	out, err := command{name: name, args: args}.run(ctx)
+	out, err := hostcmd.Command{Argv: append([]string{name}, args...)}.Run(ctx)
 	if err != nil {
 		return "unknown"
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"thaw/internal/hostcmd"
 )
 
 // nodePackage is the npm package that holds the official Node binary.
@@ -43,8 +45,8 @@ func (b *builder) installNode(ctx context.Context, work string) (info layerInfo,
 		return info, err
 	}
 	// No package's script runs: what is installed is what the lock's digests cover.
-	_, err = command{name: "npm", dir: work, args: []string{"ci", "--ignore-scripts", "--no-audit", "--no-fund",
-		"--no-bin-links", "--no-update-notifier", "--fetch-retries=1", "--fetch-timeout=60000", "--loglevel=http"}}.run(ctx)
+	_, err = hostcmd.Command{Dir: work, Argv: []string{"npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund",
+		"--no-bin-links", "--no-update-notifier", "--fetch-retries=1", "--fetch-timeout=60000", "--loglevel=http"}}.Run(ctx)
 	if err != nil {
 		return info, npmError(err)
 	}
@@ -117,7 +119,7 @@ var (
 
 // npmError tells the ways in which npm fails apart.
 func npmError(err error) error {
-	out := outputOf(err)
+	out := hostcmd.Output(err)
 	switch {
 	case strings.Contains(out, "EINTEGRITY"):
 		return fmt.Errorf("rootfs: %w: %w", ErrDigest, err)

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+
+	"thaw/internal/hostcmd"
 )
 
 // sitePackages is where wheels go: before Debian's own folder in sys.path.
@@ -69,7 +71,7 @@ func (b *builder) downloadWheels(ctx context.Context, dir string) (version strin
 		return "", fmt.Errorf("rootfs: write requirements: %w", err)
 	}
 	args := append([]string{"download", "--require-hashes", "--no-deps", "--dest", dir, "-r", requirements}, b.pipTarget()...)
-	if _, err := (command{name: "pip3", args: args}).run(ctx); err != nil {
+	if _, err := (hostcmd.Command{Argv: append([]string{"pip3"}, args...)}).Run(ctx); err != nil {
 		return "", pipError(err)
 	}
 	return toolVersion(ctx, "pip3"), nil
@@ -98,7 +100,7 @@ var (
 
 // pipError tells the ways in which pip fails apart.
 func pipError(err error) error {
-	out := outputOf(err)
+	out := hostcmd.Output(err)
 	if pipUnreached.MatchString(out) {
 		return &unreachedError{SourcePyPI, err}
 	}
@@ -145,9 +147,9 @@ func (b *builder) bytecodeLayer(ctx context.Context, debian layer, wheels *layer
 			return info, fmt.Errorf("rootfs: make mount point: %w", err)
 		}
 		inside := func(ctx context.Context, out string, argv ...string) (string, error) {
-			args := append([]string{"--mount", "--propagation", "private", "/bin/sh", "-c", chrootScript, "sh",
+			args := append([]string{"unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", chrootScript, "sh",
 				debian.tree(), mnt, site, out}, argv...)
-			return command{name: "unshare", args: args}.run(ctx)
+			return hostcmd.Command{Argv: args}.Run(ctx)
 		}
 		if err := b.compile(ctx, tree, inside); err != nil {
 			return info, err

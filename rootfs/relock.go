@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"thaw/internal/hostcmd"
 )
 
 // Relock writes lock files into dir (rootfs/lock of the source tree, or a folder
@@ -60,7 +62,7 @@ func (b *builder) resolvePython(ctx context.Context, work string) (lock []byte, 
 	file := filepath.Join(work, "report.json")
 	args := append([]string{"install", "--dry-run", "--ignore-installed", "--quiet", "--report", file,
 		"--target", filepath.Join(work, "target")}, b.pipTarget()...)
-	if _, err := (command{name: "pip3", args: append(args, b.recipe.Python.Requirements...)}).run(ctx); err != nil {
+	if _, err := (hostcmd.Command{Argv: slices.Concat([]string{"pip3"}, args, b.recipe.Python.Requirements)}).Run(ctx); err != nil {
 		return nil, pipError(err)
 	}
 	var report struct {
@@ -96,8 +98,8 @@ func (b *builder) resolveNPM(ctx context.Context, work string) (lock []byte, err
 	if err := writeNPMProject(project, nil); err != nil {
 		return nil, err
 	}
-	_, err = command{name: "npm", dir: project, args: []string{"install", "--package-lock-only", "--ignore-scripts",
-		"--omit-lockfile-registry-resolved", "--no-audit", "--no-fund", "--no-update-notifier", "--fetch-retries=1", "--loglevel=http"}}.run(ctx)
+	_, err = hostcmd.Command{Dir: project, Argv: []string{"npm", "install", "--package-lock-only", "--ignore-scripts",
+		"--omit-lockfile-registry-resolved", "--no-audit", "--no-fund", "--no-update-notifier", "--fetch-retries=1", "--loglevel=http"}}.Run(ctx)
 	if err != nil {
 		return nil, npmError(err)
 	}

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"thaw/internal/cache"
+	"thaw/internal/hostcmd"
 )
 
 // Sizes of a scratch disk, in bytes. A size is a multiple of ScratchUnit.
@@ -81,8 +83,8 @@ func makeScratch(ctx context.Context, path string, size int64, epoch string) err
 	if err != nil {
 		return fmt.Errorf("rootfs: size scratch disk: %w", err)
 	}
-	_, err = command{name: "mkfs.ext4", args: append(scratchOptions[:len(scratchOptions):len(scratchOptions)], path),
-		env: []string{"MKE2FS_CONFIG=/dev/null", "E2FSPROGS_FAKE_TIME=" + epoch, "SOURCE_DATE_EPOCH=" + epoch}}.run(ctx)
+	_, err = hostcmd.Command{Argv: slices.Concat([]string{"mkfs.ext4"}, scratchOptions, []string{path}),
+		Env: []string{"MKE2FS_CONFIG=/dev/null", "E2FSPROGS_FAKE_TIME=" + epoch, "SOURCE_DATE_EPOCH=" + epoch}}.Run(ctx)
 	if err != nil {
 		return err
 	}
