@@ -66,6 +66,24 @@ func findProfile(name string) (runtimeProfile, *api.Error) {
 		WithRemedy("choose one of: %s", strings.Join(names, ", "))
 }
 
+// RuntimeFor names the runtime that a script is run with when nobody chooses: the
+// first one of the catalogue that runs its kind of file.
+func RuntimeFor(script string) (string, error) {
+	var known []string
+	for _, p := range catalogue {
+		if p.interpreter(script) != nil {
+			return p.name, nil
+		}
+		for _, s := range p.suffixes() {
+			if !slices.Contains(known, s) {
+				known = append(known, s)
+			}
+		}
+	}
+	return "", api.Errorf(api.CodeRequestInvalid, "no runtime is known for %q", script).
+		WithRemedy("name a script that ends in %s", strings.Join(known, ", "))
+}
+
 func findNetwork(name string) (string, *api.Error) {
 	if name == "" {
 		name = "none"
@@ -79,13 +97,21 @@ func findNetwork(name string) (string, *api.Error) {
 
 // argv is the command line for a script.
 func (p runtimeProfile) argv(script string, args []string) ([]string, *api.Error) {
-	for _, i := range p.interpreters {
-		if slices.Contains(i.suffixes, path.Ext(script)) {
-			return slices.Concat(i.argv, []string{script}, args), nil
-		}
+	if i := p.interpreter(script); i != nil {
+		return slices.Concat(i.argv, []string{script}, args), nil
 	}
 	return nil, api.Errorf(api.CodeRequestInvalid, "runtime %s does not run %q", p.name, script).
 		WithRemedy("name a script that ends in %s, or another runtime", strings.Join(p.suffixes(), ", "))
+}
+
+// interpreter is what runs a script, nil when nothing does.
+func (p runtimeProfile) interpreter(script string) *interpreter {
+	for n := range p.interpreters {
+		if slices.Contains(p.interpreters[n].suffixes, path.Ext(script)) {
+			return &p.interpreters[n]
+		}
+	}
+	return nil
 }
 
 func (p runtimeProfile) suffixes() []string {

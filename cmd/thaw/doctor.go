@@ -114,7 +114,7 @@ func (a *app) daemonCheck(ctx context.Context) api.Check {
 			return c
 		}
 	}
-	e := asError(err)
+	e := api.AsError(err)
 	c.Detail, c.Remedy = e.Error(), e.Remedy
 	return c
 }

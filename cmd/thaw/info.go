@@ -2,12 +2,12 @@ package main
 
 import (
 	"fmt"
-	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"thaw/api"
+	"thaw/internal/version"
 )
 
 func (a *app) infoCommand() *cobra.Command {
@@ -63,19 +63,7 @@ func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			v := struct {
-				Version string `json:"version"`
-				Commit  string `json:"commit,omitempty"`
-				Go      string `json:"go,omitempty"`
-			}{Version: "unknown"}
-			if b, ok := debug.ReadBuildInfo(); ok {
-				v.Version, v.Go = b.Main.Version, b.GoVersion
-				for _, s := range b.Settings {
-					if s.Key == "vcs.revision" {
-						v.Commit = s.Value
-					}
-				}
-			}
+			v := version.Get()
 			if a.json {
 				return a.printJSON(v)
 			}

@@ -96,23 +96,7 @@ func (a *app) root() *cobra.Command {
 // client makes the client for the chosen host.
 func (a *app) client() (*client.Client, error) { return client.New(a.host) }
 
-// asError gives any error the interface's shape.
-func asError(err error) *api.Error {
-	var e *api.Error
-	if errors.As(err, &e) {
-		return e
-	}
-	return api.Errorf(api.CodeInternal, "%s", err)
-}
-
-func (a *app) printError(err error) {
-	e := asError(err)
-	if a.json {
-		_ = json.NewEncoder(a.stderr).Encode(e) // nowhere else to say that stderr is gone
-		return
-	}
-	fmt.Fprintln(a.stderr, "thaw: "+e.Text())
-}
+func (a *app) printError(err error) { api.PrintError(a.stderr, "thaw", err, a.json) }
 
 // printJSON prints a value as one indented document.
 func (a *app) printJSON(v any) error {

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"thaw/api"
+	"thaw/broker"
 	"thaw/client"
 )
 
@@ -38,7 +39,7 @@ func buildRequest(o runOptions, args []string) (api.JobRequest, []localFile, err
 	}
 	var err error
 	if req.Runtime == "" {
-		if req.Runtime, err = runtimeFor(script); err != nil {
+		if req.Runtime, err = broker.RuntimeFor(script); err != nil {
 			return req, nil, err
 		}
 	}
@@ -70,16 +71,6 @@ func requester() string {
 		return u.Username
 	}
 	return ""
-}
-
-func runtimeFor(script string) (string, error) {
-	switch filepath.Ext(script) {
-	case ".py":
-		return "python", nil
-	case ".js", ".mjs", ".cjs":
-		return "node", nil
-	}
-	return "", api.Errorf(api.CodeRequestInvalid, "no runtime is known for %q", script).WithRemedy("name a .py, .js, .mjs or .cjs file")
 }
 
 func parseEnv(pairs []string) (map[string]string, error) {

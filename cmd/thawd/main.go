@@ -8,15 +8,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -24,6 +20,7 @@ import (
 
 	"thaw/api"
 	"thaw/client"
+	"thaw/internal/version"
 )
 
 // options are the command line's.
@@ -43,7 +40,7 @@ func run(args []string, stderr io.Writer) int {
 	var o options
 	started := false
 	cmd := &cobra.Command{
-		Use: "thawd", Short: "Thaw's daemon: runs jobs in microVMs", Version: version(),
+		Use: "thawd", Short: "Thaw's daemon: runs jobs in microVMs", Version: version.Get().Short(),
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			started = true
@@ -68,7 +65,7 @@ func run(args []string, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	printError(stderr, err, o.json)
+	api.PrintError(stderr, "thawd", err, o.json)
 	if !started {
 		return 2
 	}
@@ -82,36 +79,10 @@ func logger(w io.Writer, asJSON bool) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, nil))
 }
 
-func printError(w io.Writer, err error, asJSON bool) {
-	var e *api.Error
-	if !errors.As(err, &e) {
-		e = api.Errorf(api.CodeInternal, "%s", err)
-	}
-	if asJSON {
-		_ = json.NewEncoder(w).Encode(e) // nowhere else to say that stderr is gone
-		return
-	}
-	fmt.Fprintln(w, "thawd: "+e.Text())
-}
-
 func executableDir() string {
 	exe, err := os.Executable()
 	if err != nil {
 		return "."
 	}
 	return filepath.Dir(exe)
-}
-
-// version is the module's version, or the commit it was built from.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
-			return s.Value[:12]
-		}
-	}
-	return info.Main.Version
 }

@@ -21,6 +21,7 @@ import (
 	"thaw/broker/journal"
 	"thaw/broker/launch"
 	"thaw/internal/hostinfo"
+	"thaw/internal/version"
 )
 
 // Bounds of an orderly end: jobs get their grace and their machines are
@@ -64,7 +65,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	}
 	defer machines.Close()
 	b, err := broker.New(broker.Config{
-		StateDir: o.stateDir, Version: version(), Dev: o.dev, Host: host, Log: log,
+		StateDir: o.stateDir, Version: version.Get().Short(), Dev: o.dev, Host: host, Log: log,
 		Launcher: launch.New(launch.Config{
 			VMM: filepath.Join(o.bin, "thaw-vmm"), Assets: set, Journal: machines, Host: host, Dev: o.dev, ReadyTimeout: o.readyTimeout, Log: log,
 		}),
