@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Metrics counts what a device did since it was made.
+// Metrics counts since the device was made, or since the snapshot it was
+// restored from began to count.
 type Metrics struct {
 	Reads        atomic.Uint64 // requests, failed ones included
 	Writes       atomic.Uint64
@@ -32,10 +33,46 @@ func (m *Metrics) hostError(err error) {
 	}
 }
 
-// all lists the counters in the order of the struct, for State.
-func (m *Metrics) all() [13]*atomic.Uint64 {
-	return [...]*atomic.Uint64{
-		&m.Reads, &m.Writes, &m.Flushes, &m.Discards, &m.WriteZeroes, &m.GetIDs, &m.Unsupported,
-		&m.ReadBytes, &m.WrittenBytes, &m.Pooled, &m.Refused, &m.HostErrors, &m.NoSpace,
+// Counters is a copy of Metrics as it is saved.
+type Counters struct {
+	Reads        uint64 `cbor:"reads"`
+	Writes       uint64 `cbor:"writes"`
+	Flushes      uint64 `cbor:"flushes"`
+	Discards     uint64 `cbor:"discards"`
+	WriteZeroes  uint64 `cbor:"write_zeroes"`
+	GetIDs       uint64 `cbor:"get_ids"`
+	Unsupported  uint64 `cbor:"unsupported"`
+	ReadBytes    uint64 `cbor:"read_bytes"`
+	WrittenBytes uint64 `cbor:"written_bytes"`
+	Pooled       uint64 `cbor:"pooled"`
+	Refused      uint64 `cbor:"refused"`
+	HostErrors   uint64 `cbor:"host_errors"`
+	NoSpace      uint64 `cbor:"no_space"`
+}
+
+// Counters reads all counters; not at one instant, when the device runs.
+func (m *Metrics) Counters() Counters {
+	return Counters{
+		Reads: m.Reads.Load(), Writes: m.Writes.Load(), Flushes: m.Flushes.Load(), Discards: m.Discards.Load(),
+		WriteZeroes: m.WriteZeroes.Load(), GetIDs: m.GetIDs.Load(), Unsupported: m.Unsupported.Load(),
+		ReadBytes: m.ReadBytes.Load(), WrittenBytes: m.WrittenBytes.Load(), Pooled: m.Pooled.Load(),
+		Refused: m.Refused.Load(), HostErrors: m.HostErrors.Load(), NoSpace: m.NoSpace.Load(),
 	}
+}
+
+// restore sets all counters.
+func (m *Metrics) restore(c Counters) {
+	m.Reads.Store(c.Reads)
+	m.Writes.Store(c.Writes)
+	m.Flushes.Store(c.Flushes)
+	m.Discards.Store(c.Discards)
+	m.WriteZeroes.Store(c.WriteZeroes)
+	m.GetIDs.Store(c.GetIDs)
+	m.Unsupported.Store(c.Unsupported)
+	m.ReadBytes.Store(c.ReadBytes)
+	m.WrittenBytes.Store(c.WrittenBytes)
+	m.Pooled.Store(c.Pooled)
+	m.Refused.Store(c.Refused)
+	m.HostErrors.Store(c.HostErrors)
+	m.NoSpace.Store(c.NoSpace)
 }

@@ -14,16 +14,15 @@ type State struct {
 	ReadOnly bool       `cbor:"read_only"`
 	Features uint64     `cbor:"features"` // offered
 	Disk     disk.State `cbor:"disk"`
-	Counters [13]uint64 `cbor:"counters"` // in the order of Metrics
+	Counters Counters   `cbor:"counters"`
 }
 
 // State saves the device. Preconditions: paused or inactive.
 func (d *Device) State() State {
-	s := State{ID: d.name, ReadOnly: d.disk.ReadOnly(), Features: d.Features(), Disk: d.disk.State()}
-	for i, c := range d.metrics.all() {
-		s.Counters[i] = c.Load()
+	return State{
+		ID: d.name, ReadOnly: d.disk.ReadOnly(), Features: d.Features(), Disk: d.disk.State(),
+		Counters: d.metrics.Counters(),
 	}
-	return s
 }
 
 // Restore returns an inactive device with a saved state on the layers of options,
@@ -44,8 +43,6 @@ func Restore(options Options, s State) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i, c := range dev.metrics.all() {
-		c.Store(s.Counters[i])
-	}
+	dev.metrics.restore(s.Counters)
 	return dev, nil
 }

@@ -10,16 +10,16 @@ import (
 // bytes is not forgotten by a rollback. It comes from a file when it is
 // restored: untrusted.
 type State struct {
-	Rate     int64     `cbor:"rate"`
-	Tokens   int64     `cbor:"tokens"`
-	Counters [3]uint64 `cbor:"counters"` // in the order of Metrics
+	Rate     int64    `cbor:"rate"`
+	Tokens   int64    `cbor:"tokens"`
+	Counters Counters `cbor:"counters"`
 }
 
 // State saves the device. Preconditions: paused or inactive.
 func (d *Device) State() State {
 	return State{
 		Rate: d.bucket.rate, Tokens: d.bucket.tokens,
-		Counters: [3]uint64{d.metrics.Requests.Load(), d.metrics.Bytes.Load(), d.metrics.Throttled.Load()},
+		Counters: d.metrics.Counters(),
 	}
 }
 
@@ -34,8 +34,6 @@ func Restore(options Options, s State) (*Device, error) {
 		return nil, fmt.Errorf("rng: restore %d tokens at %d bytes a second, want %d: %w", s.Tokens, s.Rate, options.Rate, virtio.ErrState)
 	}
 	d.bucket.tokens = s.Tokens
-	d.metrics.Requests.Store(s.Counters[0])
-	d.metrics.Bytes.Store(s.Counters[1])
-	d.metrics.Throttled.Store(s.Counters[2])
+	d.metrics.restore(s.Counters)
 	return d, nil
 }
