@@ -5,7 +5,8 @@
 // A device never sees a register; a transport never looks into a queue. Each
 // device lives in a folder of its own with the same files: device.go (queues
 // and requests), config.go (configuration space), state.go (save and
-// validated restore), metrics.go, device_test.go, fuzz_test.go.
+// validated restore), metrics.go, conformance_test.go (package devicetest),
+// device_test.go, fuzz_test.go.
 package virtio
 
 import (

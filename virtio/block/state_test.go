@@ -2,14 +2,11 @@ package block
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"reflect"
 	"testing"
 
 	"github.com/fxamacker/cbor/v2"
-
-	"thaw/virtio"
 )
 
 func TestStateRoundTrip(t *testing.T) {
@@ -36,26 +33,5 @@ func TestStateRoundTrip(t *testing.T) {
 	}
 	if got, status := newRig(t, dev).read(8, 8192); status != statusOK || !bytes.Equal(got, bytes.Repeat([]byte{7}, 8192)) {
 		t.Fatalf("the restored device reads other bytes, status %d", status)
-	}
-}
-
-func TestRestoreRefuses(t *testing.T) {
-	dir := t.TempDir()
-	options := Options{ID: "vdb", Layers: []*os.File{diskFile(t, dir, testSize)}}
-	good := newDeviceOn(t, options).State()
-	for name, change := range map[string]func(*State){
-		"id":        func(s *State) { s.ID = "vda" },
-		"read only": func(s *State) { s.ReadOnly = true },
-		"features":  func(s *State) { s.Features |= 1 << 12 },
-		"size":      func(s *State) { s.Disk.Size = 512 },
-		"layers":    func(s *State) { s.Disk.Layers = 2 },
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := good
-			change(&s)
-			if _, err := Restore(options, s); !errors.Is(err, virtio.ErrState) {
-				t.Fatalf("got %v, want %v", err, virtio.ErrState)
-			}
-		})
 	}
 }

@@ -384,9 +384,4 @@ func TestOptionsAndConfig(t *testing.T) {
 	if got := d.Config(); !bytes.Equal(got, want) {
 		t.Errorf("config %x, want %x", got, want)
 	}
-	o := testOptions
-	o.MAC[5]++
-	if _, err := Restore(w.near, o, d.State()); !errors.Is(err, virtio.ErrState) {
-		t.Errorf("restore with another address: %v", err)
-	}
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fxamacker/cbor/v2"
 	"go.uber.org/goleak"
 
 	"thaw/internal/eventfd"
@@ -225,38 +224,6 @@ func TestBucket(t *testing.T) {
 	for _, rate := range []int64{0, -1, MaxRate + 1} {
 		if _, err := New(Options{Rate: rate}); !errors.Is(err, ErrRate) {
 			t.Errorf("rate %d: %v", rate, err)
-		}
-	}
-}
-
-func TestStateRoundTrip(t *testing.T) {
-	options := Options{Rate: DefaultRate}
-	d, err := New(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.bucket.spend(DefaultRate + 100)
-	d.metrics.Requests.Store(3)
-	raw, err := cbor.Marshal(d.State())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var s State
-	if err := cbor.Unmarshal(raw, &s); err != nil {
-		t.Fatal(err)
-	}
-	back, err := Restore(options, s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if back.State() != d.State() {
-		t.Fatalf("state %+v, was %+v", back.State(), d.State())
-	}
-	for name, bad := range map[string]State{
-		"rate": {Rate: 1}, "tokens": {Rate: DefaultRate, Tokens: DefaultRate + 1}, "debt": {Rate: DefaultRate, Tokens: -MaxRequest - 1},
-	} {
-		if _, err := Restore(options, bad); !errors.Is(err, virtio.ErrState) {
-			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

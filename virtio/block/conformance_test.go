@@ -1,0 +1,32 @@
+package block
+
+import (
+	"os"
+	"testing"
+
+	"thaw/virtio/devicetest"
+)
+
+type device = devicetest.Device[State]
+
+func TestConformance(t *testing.T) {
+	devicetest.Conformance(t, devicetest.Case[State]{
+		Make: func(t testing.TB) (device, func(State) (device, error)) {
+			dir := t.TempDir()
+			options := Options{ID: "vdb", Layers: []*os.File{diskFile(t, dir, testSize), diskFile(t, dir, 0)}}
+			return newDeviceOn(t, options), func(s State) (device, error) { return Restore(options, s) }
+		},
+		Request: func(r *devicetest.Rig) int {
+			q := r.Queues[0]
+			q.Add(q.Readable(encodeHeader(typeOut, 8)), q.Readable(pattern(4096)), q.Writable(1))
+			return 0
+		},
+		Broken: map[string]func(*State){
+			"id":        func(s *State) { s.ID = "vda" },
+			"read only": func(s *State) { s.ReadOnly = true },
+			"features":  func(s *State) { s.Features |= 1 << 12 },
+			"size":      func(s *State) { s.Disk.Size = 512 },
+			"layers":    func(s *State) { s.Disk.Layers++ },
+		},
+	})
+}
