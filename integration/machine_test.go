@@ -104,6 +104,65 @@ func TestMemoryComesBack(t *testing.T) {
 	}
 }
 
+// TestBalloon: asked for memory the guest gives it, says so itself, and takes it
+// back when it may.
+func TestBalloon(t *testing.T) {
+	g := bootGuest(t, kernels(t)[0], shape{1, 512}, "python", nil)
+	// free is in MiB. On a host under load an answer may be too late.
+	free := func() int64 {
+		for deadline := time.Now().Add(time.Minute); ; {
+			stats, err := g.MemoryStats(t.Context())
+			if err == nil {
+				if stats["total_memory"] == 0 || stats["free_memory"] == 0 || stats["available"] == 0 || stats["minor_faults"] == 0 {
+					t.Fatalf("statistics %v", stats)
+				}
+				return int64(stats["free_memory"] >> 20)
+			}
+			if time.Now().After(deadline) {
+				t.Fatal(err)
+			}
+		}
+	}
+	until := func(what string, enough func(mib int64) bool) {
+		for end := time.Now().Add(time.Minute); !enough(free()); time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: %d MiB are free", what, free())
+			}
+		}
+	}
+	const target, slack = 128, 32 // MiB
+	before := free()
+	if err := g.SetBalloon(t.Context(), target); err != nil {
+		t.Fatal(err)
+	}
+	until("inflated", func(mib int64) bool { return mib < before-target+slack })
+	// The guest has the same view.
+	var meminfo int64
+	for line := range strings.Lines(g.run(t, "cat", "/proc/meminfo")) {
+		if f := strings.Fields(line); f[0] == "MemFree:" {
+			kib, err := strconv.ParseInt(f[1], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			meminfo = kib >> 10
+		}
+	}
+	if meminfo == 0 || meminfo > before-target+slack {
+		t.Errorf("MemFree is %d MiB, was %d before", meminfo, before)
+	}
+	counters, err := g.Stats(t.Context())
+	if err != nil || counters["balloon.inflated"] < target<<8*9/10 {
+		t.Errorf("%d pages in the balloon, want %d; %v", counters["balloon.inflated"], target<<8, err)
+	}
+	if err := g.SetBalloon(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	until("deflated", func(mib int64) bool { return mib > before-slack })
+	if err := g.SetBalloon(t.Context(), 513); err == nil {
+		t.Error("a balloon larger than the machine")
+	}
+}
+
 // run runs a program and returns its output; it must succeed.
 func (g *guest) run(t *testing.T, argv ...string) string {
 	t.Helper()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 
+	"thaw/virtio/balloon"
 	"thaw/vmm"
 	"thaw/vmm/vmmproc/vmmchild"
 	"thaw/vmm/vmmproto"
@@ -103,6 +104,21 @@ func (m machine) Stats() map[string]uint64 {
 	values["vmm.goroutines"] = uint64(runtime.NumGoroutine())
 	values["vmm.collections"] = uint64(mem.NumGC)
 	return values
+}
+
+// MemoryStats are the numbers that the guest gave, by name.
+func (m machine) MemoryStats(ctx context.Context) (map[string]uint64, error) {
+	s, err := m.Machine.MemoryStats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]uint64{}
+	for tag := range balloon.Tags {
+		if v, ok := s.Value(tag); ok {
+			values[tag.String()] = v
+		}
+	}
+	return values, nil
 }
 
 func (m machine) Phases() []vmmproto.Phase {

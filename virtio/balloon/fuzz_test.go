@@ -87,12 +87,12 @@ func FuzzStats(f *testing.F) {
 		s := parseStats(p)
 		for tag := range Tag(100) {
 			v, ok := s.Value(tag)
-			if ok && tag >= tags {
+			if ok && tag >= Tags {
 				t.Fatalf("tag %d", tag)
 			}
 			want, found := uint64(0), false
 			for q := p; len(q) >= statSize; q = q[statSize:] {
-				if Tag(binary.LittleEndian.Uint16(q)) == tag && tag < tags {
+				if Tag(binary.LittleEndian.Uint16(q)) == tag && tag < Tags {
 					want, found = binary.LittleEndian.Uint64(q[2:]), true
 				}
 			}

@@ -2,6 +2,7 @@ package balloon
 
 import (
 	"encoding/binary"
+	"fmt"
 	"sync"
 )
 
@@ -26,18 +27,32 @@ const (
 	DirectScans               // VIRTIO_BALLOON_S_DIRECT_SCAN
 	AsyncReclaims             // VIRTIO_BALLOON_S_ASYNC_RECLAIM
 	DirectReclaims            // VIRTIO_BALLOON_S_DIRECT_RECLAIM
-	tags
+	Tags                      // how many there are
 )
+
+var tagNames = [Tags]string{
+	"swap_in", "swap_out", "major_faults", "minor_faults", "free_memory", "total_memory", "available", "caches",
+	"hugetlb_allocs", "hugetlb_fails", "oom_kills", "alloc_stalls", "async_scans", "direct_scans", "async_reclaims",
+	"direct_reclaims",
+}
+
+// String is the name of a statistic: lower case, words joined by underscores.
+func (t Tag) String() string {
+	if t >= Tags {
+		return fmt.Sprintf("tag %d", uint16(t))
+	}
+	return tagNames[t]
+}
 
 // Stats is one answer of the driver. Its numbers are the guest's word.
 type Stats struct {
-	values [tags]uint64
+	values [Tags]uint64
 	known  uint32 // bit t: the answer had tag t
 }
 
 // Value returns one statistic, and whether the driver gave it.
 func (s *Stats) Value(t Tag) (uint64, bool) {
-	if t >= tags {
+	if t >= Tags {
 		return 0, false
 	}
 	return s.values[t], s.known&(1<<t) != 0
@@ -57,7 +72,7 @@ func parseStats(p []byte) Stats {
 	var s Stats
 	for ; len(p) >= statSize; p = p[statSize:] {
 		tag := Tag(binary.LittleEndian.Uint16(p))
-		if tag < tags {
+		if tag < Tags {
 			s.values[tag] = binary.LittleEndian.Uint64(p[2:])
 			s.known |= 1 << tag
 		}

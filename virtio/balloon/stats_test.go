@@ -18,6 +18,20 @@ func statsBuffer(pairs ...uint64) []byte {
 	return p
 }
 
+func TestTagNames(t *testing.T) {
+	seen := map[string]Tag{}
+	for tag := range Tags {
+		name := tag.String()
+		if other, ok := seen[name]; ok || name == "" {
+			t.Errorf("tags %d and %d are both %q", other, tag, name)
+		}
+		seen[name] = tag
+	}
+	if FreeMemory.String() != "free_memory" || Tags.String() != "tag 16" {
+		t.Errorf("names %s, %s", FreeMemory, Tags)
+	}
+}
+
 func TestStats(t *testing.T) {
 	b := newBench(t, features)
 	d := b.drivers[stats]

@@ -46,6 +46,29 @@ func (p *Process) Stats(ctx context.Context) (map[string]uint64, error) {
 	return m.Values, nil
 }
 
+// SetBalloon asks the guest to give back that many MiB of its memory; zero lets it have all. It does not wait until
+// the guest has followed, which it may never do.
+func (p *Process) SetBalloon(ctx context.Context, mib uint64) error {
+	return p.do(ctx, func(id uint64) vmmproto.Message { return &vmmproto.SetBalloon{ID: id, MiB: mib} })
+}
+
+// MemoryStats asks the guest how it uses its memory: bytes and counts by the names of balloon.Tag. The values are the
+// guest's word; a guest that does not answer within a second is an error.
+func (p *Process) MemoryStats(ctx context.Context) (map[string]uint64, error) {
+	reply, err := p.call(ctx, func(id uint64) vmmproto.Message { return &vmmproto.MemoryStats{ID: id} })
+	if err != nil {
+		return nil, err
+	}
+	if done, ok := reply.(*vmmproto.Done); ok && done.Error != "" {
+		return nil, fmt.Errorf("vmmproc: vmm says: %s", done.Error)
+	}
+	m, err := as[*vmmproto.Stats](p, reply)
+	if err != nil {
+		return nil, err
+	}
+	return m.Values, nil
+}
+
 // Console returns the last bytes that the guest wrote to its console, at most vmmproto.MaxConsole: hostile bytes.
 func (p *Process) Console(ctx context.Context) ([]byte, error) {
 	reply, err := p.call(ctx, func(id uint64) vmmproto.Message { return &vmmproto.ConsoleRequest{ID: id} })

@@ -29,6 +29,19 @@ func TestRequests(t *testing.T) {
 	if err != nil || stats["probe.files"] != 4 {
 		t.Errorf("stats %v, %v", stats, err)
 	}
+	if _, err := p.MemoryStats(ctx); err == nil || !strings.Contains(err.Error(), "deadline") {
+		t.Errorf("memory statistics that never come: %v", err)
+	}
+	if err := p.SetBalloon(ctx, 65); err == nil || !strings.Contains(err.Error(), "more than there is") {
+		t.Errorf("balloon of 65 MiB: %v", err)
+	}
+	if err := p.SetBalloon(ctx, 64); err != nil {
+		t.Error(err)
+	}
+	memory, err := p.MemoryStats(ctx)
+	if err != nil || memory["free_memory"] != 64<<20 {
+		t.Errorf("memory statistics %v, %v", memory, err)
+	}
 	console, err := p.Console(ctx)
 	if err != nil || string(console) != "probe: idle\n" {
 		t.Errorf("console %q, %v", console, err)

@@ -26,6 +26,8 @@ var (
 		KindStop:           func() Message { return new(Stop) },
 		KindStatsRequest:   func() Message { return new(StatsRequest) },
 		KindConsoleRequest: func() Message { return new(ConsoleRequest) },
+		KindSetBalloon:     func() Message { return new(SetBalloon) },
+		KindMemoryStats:    func() Message { return new(MemoryStats) },
 		KindConnected:      func() Message { return new(Connected) },
 		KindRefused:        func() Message { return new(Refused) },
 	}

@@ -12,6 +12,8 @@ const (
 	KindStop           Kind = "stop"
 	KindStatsRequest   Kind = "stats_request"
 	KindConsoleRequest Kind = "console_request"
+	KindSetBalloon     Kind = "set_balloon"
+	KindMemoryStats    Kind = "memory_stats"
 	KindConnected      Kind = "connected"
 	KindRefused        Kind = "refused"
 )
@@ -74,7 +76,7 @@ type Net struct {
 	MAC [6]byte `json:"mac"`
 }
 
-// Request bodies have nothing but an id that the answer repeats.
+// Request bodies have an id that the answer repeats, and most of them nothing else.
 type (
 	// Ping asks for a Pong: the process is alive and its loop runs.
 	Ping struct {
@@ -98,6 +100,16 @@ type (
 	}
 	// ConsoleRequest is answered by Console.
 	ConsoleRequest struct {
+		ID uint64 `json:"id"`
+	}
+	// SetBalloon asks the guest to give back that many MiB of its memory, and zero lets it have all; answered by Done
+	// before the guest has followed.
+	SetBalloon struct {
+		ID  uint64 `json:"id"`
+		MiB uint64 `json:"mib"`
+	}
+	// MemoryStats asks the guest how it uses its memory; answered by Stats, or by Done with the reason why not.
+	MemoryStats struct {
 		ID uint64 `json:"id"`
 	}
 	// Connected answers Connect and carries one connected stream socket.
@@ -134,13 +146,14 @@ type Pong struct {
 	Console []byte `json:"console,omitempty"`
 }
 
-// Done answers Pause, Resume and Stop; Error is empty on success.
+// Done answers Pause, Resume, Stop and SetBalloon, and what could not be answered otherwise; Error is empty on
+// success.
 type Done struct {
 	ID    uint64 `json:"id"`
 	Error string `json:"error,omitempty"`
 }
 
-// Stats answers StatsRequest with counters and gauges by name.
+// Stats answers StatsRequest and MemoryStats with counters and gauges by name.
 type Stats struct {
 	ID     uint64            `json:"id"`
 	Values map[string]uint64 `json:"values"`
@@ -187,6 +200,8 @@ func (*Resume) Kind() Kind         { return KindResume }
 func (*Stop) Kind() Kind           { return KindStop }
 func (*StatsRequest) Kind() Kind   { return KindStatsRequest }
 func (*ConsoleRequest) Kind() Kind { return KindConsoleRequest }
+func (*SetBalloon) Kind() Kind     { return KindSetBalloon }
+func (*MemoryStats) Kind() Kind    { return KindMemoryStats }
 func (*Connected) Kind() Kind      { return KindConnected }
 func (*Refused) Kind() Kind        { return KindRefused }
 func (*Started) Kind() Kind        { return KindStarted }
@@ -217,6 +232,8 @@ func (*Resume) Descriptors() int         { return 0 }
 func (*Stop) Descriptors() int           { return 0 }
 func (*StatsRequest) Descriptors() int   { return 0 }
 func (*ConsoleRequest) Descriptors() int { return 0 }
+func (*SetBalloon) Descriptors() int     { return 0 }
+func (*MemoryStats) Descriptors() int    { return 0 }
 func (*Refused) Descriptors() int        { return 0 }
 func (*Started) Descriptors() int        { return 0 }
 func (*Failed) Descriptors() int         { return 0 }

@@ -77,9 +77,17 @@ func (m *Resume) Validate() error         { return nil }
 func (m *Stop) Validate() error           { return nil }
 func (m *StatsRequest) Validate() error   { return nil }
 func (m *ConsoleRequest) Validate() error { return nil }
+func (m *MemoryStats) Validate() error    { return nil }
 func (m *Connected) Validate() error      { return nil }
 func (m *Refused) Validate() error        { return nil }
 func (m *Connect) Validate() error        { return nil } // every port may be asked for
+
+func (m *SetBalloon) Validate() error {
+	if m.MiB > MaxMemory>>20 {
+		return fmt.Errorf("mib %d: most is %d", m.MiB, MaxMemory>>20)
+	}
+	return nil
+}
 
 func (m *Started) Validate() error {
 	if len(m.Phases) > MaxPhases {

@@ -26,6 +26,7 @@ func start() *Start {
 
 var daemonMessages = []Message{
 	start(), &Ping{1}, &Pause{2}, &Resume{3}, &Stop{4}, &StatsRequest{5}, &ConsoleRequest{6}, &Connected{7}, &Refused{8},
+	&SetBalloon{9, 128}, &MemoryStats{10},
 }
 
 var vmmMessages = []Message{
@@ -116,6 +117,9 @@ func TestHostileBytes(t *testing.T) {
 	}
 	if many.Validate() == nil {
 		t.Error("too many values were taken")
+	}
+	if (&SetBalloon{MiB: MaxMemory>>20 + 1}).Validate() == nil {
+		t.Error("a balloon larger than any machine was taken")
 	}
 }
 

@@ -44,6 +44,10 @@ type Machine interface {
 	// Console returns the last bytes that the guest wrote to its console.
 	Console() []byte
 	Stats() map[string]uint64
+	// SetBalloon asks the guest to give back that many MiB; it does not wait for it.
+	SetBalloon(mib uint64) error
+	// MemoryStats asks the guest how it uses its memory, and waits for the answer until ctx is done.
+	MemoryStats(ctx context.Context) (map[string]uint64, error)
 	// Phases says what the time until now was spent on. Names begin with "machine.", see [Within].
 	Phases() []vmmproto.Phase
 }

@@ -2,6 +2,7 @@ package vmmchild
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -93,6 +94,10 @@ func (c *control) handle(m vmmproto.Message, files []*os.File) error {
 		return c.send(&vmmproto.Stats{ID: m.ID, Values: c.machine.Stats()})
 	case *vmmproto.ConsoleRequest:
 		return c.send(&vmmproto.Console{ID: m.ID, Tail: tail(c.machine.Console())})
+	case *vmmproto.SetBalloon:
+		return c.done(m.ID, c.machine.SetBalloon(m.MiB))
+	case *vmmproto.MemoryStats:
+		return c.memoryStats(m.ID)
 	case *vmmproto.Connected:
 		return c.answer(m.ID, files[0])
 	case *vmmproto.Refused:
@@ -100,6 +105,20 @@ func (c *control) handle(m vmmproto.Message, files []*os.File) error {
 	default:
 		return fmt.Errorf("a %s has no place here", m.Kind())
 	}
+}
+
+// memoryWait is how long a guest may take to say how it uses its memory: other requests and pings wait meanwhile, and
+// a hostile guest never answers.
+const memoryWait = time.Second
+
+func (c *control) memoryStats(id uint64) error {
+	ctx, cancel := context.WithTimeout(context.Background(), memoryWait)
+	defer cancel()
+	values, err := c.machine.MemoryStats(ctx)
+	if err != nil {
+		return c.done(id, err)
+	}
+	return c.send(&vmmproto.Stats{ID: id, Values: values})
 }
 
 func (c *control) done(id uint64, err error) error {

@@ -24,6 +24,7 @@ type machine struct {
 	mu       sync.Mutex
 	console  []byte
 	paused   bool
+	balloon  uint64 // MiB
 }
 
 func newMachine(r vmmchild.Request) (vmmchild.Machine, error) {
@@ -91,6 +92,28 @@ func (m *machine) Stats() map[string]uint64 {
 		<-m.stop // never answers
 	}
 	return map[string]uint64{"probe.files": uint64(len(m.Files))}
+}
+
+func (m *machine) SetBalloon(mib uint64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if mib > 64 {
+		return errors.New("more than there is")
+	}
+	m.balloon = mib
+	return nil
+}
+
+// MemoryStats never comes while the balloon is empty.
+func (m *machine) MemoryStats(ctx context.Context) (map[string]uint64, error) {
+	m.mu.Lock()
+	mib := m.balloon
+	m.mu.Unlock()
+	if mib == 0 {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return map[string]uint64{"free_memory": mib << 20}, nil
 }
 
 func (m *machine) Phases() []vmmproto.Phase {
