@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"thaw/guestinit/agent"
+	"thaw/internal/loopback"
 )
 
 // hostname is the same in every guest: forks share it, and nothing of the
@@ -64,7 +65,7 @@ func applySettings() error {
 			return fmt.Errorf("set rlimit %d: %w", l.Resource, err)
 		}
 	}
-	return loopbackUp()
+	return loopback.Up()
 }
 
 func writeSetting(path, value string) error {
@@ -77,22 +78,4 @@ func writeSetting(path, value string) error {
 	}
 	_, err = unix.Write(fd, []byte(value))
 	return errors.Join(err, os.NewSyscallError("close", unix.Close(fd)))
-}
-
-// loopbackUp sets IFF_UP on lo; the kernel gives it its addresses.
-func loopbackUp() error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("loopback: %w", err)
-	}
-	defer unix.Close(fd)
-	req, err := unix.NewIfreq("lo")
-	if err != nil {
-		return fmt.Errorf("loopback: %w", err)
-	}
-	req.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
-	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, req); err != nil {
-		return fmt.Errorf("loopback: set up: %w", err)
-	}
-	return nil
 }

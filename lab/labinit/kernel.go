@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"thaw/internal/loopback"
 )
 
 // hostname of the lab.
@@ -17,8 +19,8 @@ func setUpKernel() error {
 	if err := enableControllers("/sys/fs/cgroup"); err != nil {
 		return err
 	}
-	if err := loopbackUp(); err != nil {
-		return err
+	if err := loopback.Up(); err != nil {
+		return fmt.Errorf("labinit: %w", err)
 	}
 	if err := unix.Sethostname([]byte(hostname)); err != nil {
 		return fmt.Errorf("labinit: set host name: %w", err)
@@ -60,21 +62,4 @@ func openDevices() {
 			fmt.Printf("labinit: open device: %v\n", err)
 		}
 	}
-}
-
-func loopbackUp() error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("labinit: open socket: %w", err)
-	}
-	defer unix.Close(fd)
-	ifr, err := unix.NewIfreq("lo")
-	if err != nil {
-		return fmt.Errorf("labinit: name loopback: %w", err)
-	}
-	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
-	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr); err != nil {
-		return fmt.Errorf("labinit: bring loopback up: %w", err)
-	}
-	return nil
 }
