@@ -35,8 +35,8 @@ type Client struct {
 	dial Dial
 
 	mu     sync.Mutex
-	idle   []*conn // guarded by mu
-	closed bool    // guarded by mu
+	idle   []*conn // protected by mu
+	closed bool    // protected by mu
 }
 
 // New returns a client. It dials when the first request comes.
@@ -48,7 +48,7 @@ type conn struct {
 	r  *agentproto.Reader
 
 	wmu  sync.Mutex
-	wbuf []byte // guarded by wmu
+	wbuf []byte // protected by wmu
 }
 
 // get returns an idle connection or a new one.

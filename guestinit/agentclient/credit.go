@@ -11,8 +11,8 @@ import (
 type credit struct {
 	mu     sync.Mutex
 	more   sync.Cond
-	n      int  // guarded by mu
-	closed bool // guarded by mu
+	n      int  // protected by mu
+	closed bool // protected by mu
 }
 
 func newCredit(n int) *credit {

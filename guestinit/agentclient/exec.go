@@ -33,7 +33,7 @@ type Process struct {
 	// mu is held while a control frame is sent, so that none can follow the
 	// exec's end into the next exchange of the connection.
 	mu    sync.Mutex
-	ended bool // guarded by mu
+	ended bool // protected by mu
 
 	cancelOnce sync.Once
 	cancelCh   chan struct{}

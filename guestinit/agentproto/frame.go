@@ -186,7 +186,7 @@ func roundUp(n int) int {
 
 // PutHeader writes a frame's header into the first HeaderSize bytes of b.
 //
-// Precondition: len(b) >= HeaderSize and length <= MaxPayload.
+// Preconditions: len(b) >= HeaderSize and length <= MaxPayload.
 func PutHeader(b []byte, t FrameType, flags uint8, length int) {
 	b[0], b[1] = byte(t), flags
 	binary.LittleEndian.PutUint16(b[2:], 0)

@@ -35,7 +35,7 @@ type Machine struct {
 	disk   *os.File // of the writable disk, for the end
 
 	mu     sync.Mutex
-	phases []agentproto.Phase // guarded by mu
+	phases []agentproto.Phase // protected by mu
 }
 
 // Boot makes a machine of the initramfs that this process runs in. It must be

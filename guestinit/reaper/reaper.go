@@ -31,7 +31,7 @@ type Status struct {
 // Reaper collects children. The zero value is not usable; see New.
 type Reaper struct {
 	mu    sync.Mutex
-	procs map[int]*Proc // running children that were started here; guarded by mu
+	procs map[int]*Proc // running children that were started here; protected by mu
 }
 
 // Proc is one started child.
@@ -40,7 +40,7 @@ type Proc struct {
 	r    *Reaper
 	done chan struct{}
 
-	ended  bool   // guarded by r.mu
+	ended  bool   // protected by r.mu
 	status Status // written once, before done is closed
 }
 
@@ -102,7 +102,7 @@ func (r *Reaper) Start(start func() (pid int, ended *Status, err error)) (*Proc,
 	return p, nil
 }
 
-// end records the status. Precondition: r.mu is held.
+// end records the status. Preconditions: r.mu is held.
 func (p *Proc) end(s Status) {
 	delete(p.r.procs, p.PID)
 	p.ended, p.status = true, s
@@ -112,7 +112,7 @@ func (p *Proc) end(s Status) {
 // Done is closed when the process was collected.
 func (p *Proc) Done() <-chan struct{} { return p.done }
 
-// Status returns how the process ended. Precondition: Done is closed.
+// Status returns how the process ended. Preconditions: Done is closed.
 func (p *Proc) Status() Status {
 	<-p.done
 	return p.status

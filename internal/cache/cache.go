@@ -98,7 +98,7 @@ func Get(ctx context.Context, kind, key string, build func(ctx context.Context, 
 	return final, nil
 }
 
-// buildInto builds final in a temporary sibling. Precondition: the lock is held.
+// buildInto builds final in a temporary sibling. Preconditions: the lock is held.
 func buildInto(ctx context.Context, final string, build func(context.Context, string) error) error {
 	tmp, err := os.MkdirTemp(filepath.Dir(final), filepath.Base(final)+tmpMark)
 	if err != nil {

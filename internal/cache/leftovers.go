@@ -12,7 +12,7 @@ const tmpMark = ".tmp-"
 
 // removeLeftovers removes what builders of final's kind left when they died.
 // Only the holder of a key's lock makes directories for it, so those whose lock
-// is free, or held by the caller, are nobody's. Precondition: the caller holds
+// is free, or held by the caller, are nobody's. Preconditions: the caller holds
 // final's lock.
 func removeLeftovers(final string) error {
 	dir := filepath.Dir(final)

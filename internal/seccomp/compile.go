@@ -83,7 +83,7 @@ func (p *Policy) block(w When) []bpf.Instruction {
 }
 
 // alternative allows when all conditions are true, and else goes on behind
-// itself. Precondition: conditions were checked.
+// itself. Preconditions: conditions were checked.
 func alternative(conditions []Cond) []bpf.Instruction {
 	var code []bpf.Instruction
 	for _, c := range conditions {

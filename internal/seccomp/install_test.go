@@ -81,7 +81,7 @@ func priority() error {
 	return err
 }
 
-// elsewhere asks on another thread. Precondition: the caller is locked to its own.
+// elsewhere asks on another thread. Preconditions: the caller is locked to its own.
 func elsewhere() error {
 	ch := make(chan error)
 	go func() {

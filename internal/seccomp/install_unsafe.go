@@ -25,7 +25,7 @@ const (
 
 // Install compiles the policy and puts it on threads, for good.
 //
-// Precondition: no_new_privs is set on them, or they have CAP_SYS_ADMIN.
+// Preconditions: no_new_privs is set on them, or they have CAP_SYS_ADMIN.
 func Install(p *Policy, scope Scope) error {
 	raw, err := p.Compile()
 	if err != nil {

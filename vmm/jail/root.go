@@ -14,7 +14,7 @@ const FirstFile = 4
 // CloseInherited closes every descriptor from [FirstFile] on. Descriptor 4 is our own binary, opened by the
 // parent so that it can be run from a folder that our user id cannot enter; others would be leaks of the daemon.
 //
-// Precondition: first thing in main, while the Go runtime has opened none of its own (it opens the poller's at the
+// Preconditions: first thing in main, while the Go runtime has opened none of its own (it opens the poller's at the
 // first use; with GOMAXPROCS in the environment it never reads its cgroup files again).
 func CloseInherited() error {
 	if err := unix.CloseRange(FirstFile, math.MaxUint32, 0); err != nil {
