@@ -99,6 +99,7 @@ type Exit struct {
 	Code   int    `json:"code" doc:"Exit code; 128 + signal when killed by one"`
 	Signal int    `json:"signal,omitempty" doc:"Signal that ended the program"`
 	Cause  string `json:"cause" doc:"exited, signal, oom, pids_exhausted, cpu_time, file_size, …" example:"exited"`
+	Detail string `json:"detail,omitempty" doc:"What the guest's agent has to say about the cause"`
 }
 
 // Usage is what the program used, from the guest kernel's counters.

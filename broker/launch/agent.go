@@ -92,7 +92,7 @@ func (p process) Wait() (broker.ExitStatus, error) {
 	if err != nil {
 		return broker.ExitStatus{}, err
 	}
-	exit := api.Exit{Code: int(s.Code), Signal: int(s.Signal), Cause: string(s.Cause)}
+	exit := api.Exit{Code: int(s.Code), Signal: int(s.Signal), Cause: string(s.Cause), Detail: printable(s.Detail)}
 	if s.Signal != 0 {
 		exit.Code = 128 + exit.Signal
 	}
