@@ -22,19 +22,11 @@ const idle = 200 * time.Millisecond
 const machineStarts = 4
 
 // coldStarts measures cold starts of jobs through a daemon.
-func (e *env) coldStarts(ctx context.Context) (_ []Metric, err error) {
-	if _, err := e.image(ctx, "python"); err != nil {
-		return nil, err
-	}
-	d, err := e.startDaemon(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if serr := d.stop(); err == nil {
-			err = serr
-		}
-	}()
+func (e *env) coldStarts(ctx context.Context) ([]Metric, error) {
+	return e.withDaemon(ctx, e.coldJobs)
+}
+
+func (e *env) coldJobs(ctx context.Context, d *daemon) ([]Metric, error) {
 	in, err := d.client.AddInput(ctx, strings.NewReader("pass\n"))
 	if err != nil {
 		return nil, err

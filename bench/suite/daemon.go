@@ -48,6 +48,23 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
+// withDaemon measures with a daemon that has the python image, and ends it.
+func (e *env) withDaemon(ctx context.Context, measure func(context.Context, *daemon) ([]Metric, error)) (_ []Metric, err error) {
+	if _, err := e.image(ctx, "python"); err != nil {
+		return nil, err
+	}
+	d, err := e.startDaemon(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if serr := d.stop(); err == nil {
+			err = serr
+		}
+	}()
+	return measure(ctx, d)
+}
+
 // startDaemon starts thawd and waits until it answers. Where the host lacks
 // something that development mode goes without, it is started in that.
 func (e *env) startDaemon(ctx context.Context) (*daemon, error) {

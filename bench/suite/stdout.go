@@ -33,19 +33,11 @@ print(first - least, file=sys.stderr)
 
 // streamStdout has a job print 1 GiB through the daemon to a client, and looks at
 // the memory that it takes in between.
-func (e *env) streamStdout(ctx context.Context) (_ []Metric, err error) {
-	if _, err := e.image(ctx, "python"); err != nil {
-		return nil, err
-	}
-	d, err := e.startDaemon(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if serr := d.stop(); err == nil {
-			err = serr
-		}
-	}()
+func (e *env) streamStdout(ctx context.Context) ([]Metric, error) {
+	return e.withDaemon(ctx, e.printMuch)
+}
+
+func (e *env) printMuch(ctx context.Context, d *daemon) ([]Metric, error) {
 	e.say("a job that prints %d MiB", outputBytes>>20)
 	before, err := processMemory(d.cmd.Process.Pid, "VmRSS")
 	if err != nil {
