@@ -21,10 +21,10 @@ type conn struct {
 	r  *agentproto.Reader
 
 	wmu  sync.Mutex
-	wbuf []byte // guarded by wmu
+	wbuf []byte // protected by wmu
 
 	mu   sync.Mutex
-	exec *execution // the running one, or nil; guarded by mu
+	exec *execution // the running one, or nil; protected by mu
 }
 
 func newConn(s *Server, nc net.Conn) *conn {

@@ -40,7 +40,7 @@ func newOutput(e *execution, r *os.File, frame agentproto.FrameType, limit int64
 	}
 }
 
-// dropped returns the bytes between head and tail. Precondition: done.
+// dropped returns the bytes between head and tail. Preconditions: done.
 func (o *output) dropped() int64 { return o.tail.dropped }
 
 // stopWaiting bounds the wait for a writer that does not close.

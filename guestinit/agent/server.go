@@ -63,10 +63,10 @@ type Server struct {
 	wg      sync.WaitGroup // connections
 
 	mu      sync.Mutex
-	conns   map[*conn]struct{}      // guarded by mu
-	execs   map[*execution]struct{} // guarded by mu
-	closing bool                    // guarded by mu
-	l       net.Listener            // guarded by mu
+	conns   map[*conn]struct{}      // protected by mu
+	execs   map[*execution]struct{} // protected by mu
+	closing bool                    // protected by mu
+	l       net.Listener            // protected by mu
 }
 
 // New returns a server.

@@ -53,7 +53,7 @@ func cause(f facts) agentproto.Cause {
 	return agentproto.CauseExited
 }
 
-// status gathers everything about the end of the exec. Precondition: the main
+// status gathers everything about the end of the exec. Preconditions: the main
 // process was collected and both outputs are done.
 func (e *execution) status(forced agentproto.Cause, wall time.Duration) agentproto.ExitStatus {
 	ended := e.proc.Status()

@@ -17,10 +17,10 @@ type stdin struct {
 
 	mu     sync.Mutex
 	more   sync.Cond
-	queue  []byte // guarded by mu
-	unpaid int    // bytes taken without credit given back; guarded by mu
-	end    bool   // no more will be added; guarded by mu
-	closed bool   // the exec is over; guarded by mu
+	queue  []byte // protected by mu
+	unpaid int    // bytes taken without credit given back; protected by mu
+	end    bool   // no more will be added; protected by mu
+	closed bool   // the exec is over; protected by mu
 }
 
 func newStdin(c *conn, w *os.File) *stdin {

@@ -40,8 +40,8 @@ type Manager struct {
 	next        atomic.Uint64
 
 	mu     sync.Mutex
-	spare  *Group // guarded by mu
-	closed bool   // guarded by mu
+	spare  *Group // protected by mu
+	closed bool   // protected by mu
 	wg     sync.WaitGroup
 }
 

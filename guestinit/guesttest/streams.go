@@ -23,7 +23,7 @@ type process struct {
 // buffer is a bytes.Buffer for two goroutines.
 type buffer struct {
 	mu sync.Mutex
-	b  bytes.Buffer // guarded by mu
+	b  bytes.Buffer // protected by mu
 }
 
 func (b *buffer) Write(p []byte) (int, error) {

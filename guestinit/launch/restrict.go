@@ -25,7 +25,7 @@ const (
 // own effective capabilities, which it needs to set ids and limits; a child
 // loses them at setuid and, with an empty bounding set, never gets any again.
 //
-// Precondition: the goroutine is locked to its thread.
+// Preconditions: the goroutine is locked to its thread.
 func restrict() error {
 	if err := dropBounding(); err != nil {
 		return err
