@@ -90,6 +90,12 @@ func parseRights(oob []byte) ([]int, error) {
 	var fds []int
 	var bad error
 	for i := range msgs {
+		// ParseUnixRights panics on a cut descriptor (x/sys v0.50.0). The kernel
+		// sends none, but these bytes decide about the daemon.
+		if len(msgs[i].Data)%4 != 0 {
+			bad = ErrUnexpectedControl
+			continue
+		}
 		got, err := unix.ParseUnixRights(&msgs[i])
 		if err != nil {
 			bad = ErrUnexpectedControl
