@@ -146,7 +146,8 @@ func open(t *testing.T, path string) *os.File {
 	return f
 }
 
-// start starts a machine and ends it with the test.
+// start starts a machine and ends it with the test. Of a test that failed, it
+// tells how the machine ended and what it said last.
 func start(t *testing.T, s vmmproc.Spec) *vmmproc.Process {
 	t.Helper()
 	p, err := vmmproc.Start(t.Context(), s)
@@ -156,6 +157,9 @@ func start(t *testing.T, s vmmproc.Spec) *vmmproc.Process {
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			t.Error(err)
+		}
+		if exit, err := p.Wait(context.Background()); err == nil && t.Failed() {
+			t.Logf("machine ended: %s; stderr %q; console:\n%s", exit, exit.Stderr, exit.Console)
 		}
 	})
 	return p
