@@ -40,9 +40,14 @@ func (a *app) printInfo(i api.Info) {
 		fmt.Fprintf(w, "runtime   %-7s %s  (%s)\n", r.Name, strings.Join(r.Suffixes, " "), assetText(r.Image))
 	}
 	fmt.Fprintf(w, "networks  %s\n", strings.Join(i.Networks, ", "))
-	m := i.Limits.Max
-	fmt.Fprintf(w, "at most   %d MiB memory, %g CPUs, %d pids, %d s, %d MiB workspace, %d MiB output in %d files\n",
-		m.MemoryMiB, m.CPUCores, m.Pids, m.WallSeconds, m.WorkspaceBytes>>20, m.OutputBytes>>20, m.OutputFiles)
+	for n, r := range i.Runtimes {
+		if n == 0 {
+			fmt.Fprintf(w, "default   %s\n", limitsText(r.Defaults))
+		} else if r.Defaults != i.Runtimes[0].Defaults {
+			fmt.Fprintf(w, "default   of %s: %s\n", r.Name, limitsText(r.Defaults))
+		}
+	}
+	fmt.Fprintf(w, "at most   %s\n", limitsText(i.Limits.Max))
 	fmt.Fprintf(w, "jobs      %d running, %d queued\n", i.Jobs.Running, i.Jobs.Queued)
 	for _, e := range i.Enforced {
 		fmt.Fprintf(w, "enforced  %s\n", e)
@@ -50,6 +55,11 @@ func (a *app) printInfo(i api.Info) {
 	for _, e := range i.NotEnforced {
 		fmt.Fprintf(w, "NOT       %s\n", e)
 	}
+}
+
+func limitsText(l api.Limits) string {
+	return fmt.Sprintf("%d MiB memory, %g CPUs, %d pids, %d s, %d MiB workspace, %d MiB output in %d files, %d MiB each of stdout and stderr",
+		l.MemoryMiB, l.CPUCores, l.Pids, l.WallSeconds, l.WorkspaceBytes>>20, l.OutputBytes>>20, l.OutputFiles, l.StdoutBytes>>20)
 }
 
 func assetText(a api.Asset) string {

@@ -64,7 +64,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return 0
 	}
@@ -75,10 +75,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 		}
 		return exit.code
 	}
-	a.printError(err)
 	if !a.entered {
+		a.printError(api.Errorf(api.CodeRequestInvalid, "%s", err).WithRemedy("`%s --help` shows how it is used", cmd.CommandPath()))
 		return exitUsage
 	}
+	a.printError(err)
 	return exitFailed
 }
 

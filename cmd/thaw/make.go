@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -149,7 +152,10 @@ func (a *app) show(names []string, publishedAs func(string) string) error {
 		}
 		version := m.Version
 		if version == "" {
-			version = fmt.Sprint(m.Versions)
+			for _, what := range slices.Sorted(maps.Keys(m.Versions)) {
+				version += what + " " + m.Versions[what] + ", "
+			}
+			version = strings.TrimSuffix(version, ", ")
 		}
 		fmt.Fprintf(a.stdout, "%-7s %s  %d MiB  sha256 %.16s…\n        %s\n", s.Name, version, m.Size>>20, m.SHA256, s.Path)
 	}

@@ -51,7 +51,8 @@ func buildRequest(o runOptions, args []string) (api.JobRequest, []localFile, err
 	}
 	if o.timeout != 0 {
 		if o.timeout < 0 || req.Limits.WallSeconds != 0 {
-			return req, nil, api.Errorf(api.CodeRequestInvalid, "--timeout must be positive, and not given beside limit wall_seconds")
+			return req, nil, api.Errorf(api.CodeRequestInvalid, "--timeout must be positive, and not given beside --limit wall_seconds").
+				WithRemedy("write for example --timeout 90s, and leave --limit wall_seconds out")
 		}
 		req.Limits.WallSeconds = wallSeconds(o.timeout)
 	}
@@ -78,7 +79,8 @@ func parseEnv(pairs []string) (map[string]string, error) {
 	for _, p := range pairs {
 		k, v, ok := strings.Cut(p, "=")
 		if !ok || k == "" {
-			return nil, api.Errorf(api.CodeRequestInvalid, "--env %q is not NAME=VALUE", p)
+			return nil, api.Errorf(api.CodeRequestInvalid, "--env %q is not NAME=VALUE", p).
+				WithRemedy("write NAME=VALUE, or NAME= for an empty value")
 		}
 		env[k] = v
 	}
@@ -98,11 +100,17 @@ func parseLimits(pairs []string) (api.Limits, error) {
 		case !ok:
 			err = errors.New("there is no =")
 		case name == "cpu_cores":
-			if l.CPUCores, err = strconv.ParseFloat(text, 64); l.CPUCores <= 0 && err == nil {
+			l.CPUCores, err = strconv.ParseFloat(text, 64)
+			switch {
+			case err != nil:
+				err = fmt.Errorf("%q is not a number", text)
+			case l.CPUCores <= 0:
 				err = errors.New("it is not positive")
 			}
 		case plain[name] != nil:
-			n, err = strconv.ParseInt(text, 10, 64)
+			if n, err = strconv.ParseInt(text, 10, 64); err != nil {
+				err = fmt.Errorf("%q is not a whole number", text)
+			}
 			*plain[name] = n
 		case bytes[name] != nil:
 			n, err = parseBytes(text)
@@ -140,7 +148,7 @@ func parseBytes(text string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return 0, err
+		return 0, errors.New("it is not a whole number of bytes, with or without K, M or G")
 	}
 	if n > 1<<62>>shift {
 		return 0, errors.New("it is too large")
@@ -152,7 +160,8 @@ func parseBytes(text string) (int64, error) {
 // go below its base name, or straight into the workspace when it ends in a slash.
 func expand(in string) ([]localFile, error) {
 	fail := func(err error) error {
-		return api.Errorf(api.CodeRequestInvalid, "input %q cannot be used", in).WithCause(err)
+		return api.Errorf(api.CodeRequestInvalid, "input %q cannot be used", in).WithCause(err).
+			WithRemedy("name files, or folders of files and folders alone, that exist on this machine")
 	}
 	st, err := os.Stat(in)
 	if err != nil {

@@ -46,7 +46,10 @@ and writes its artifacts (files that it leaves in $THAW_OUT, /workspace/out) to
 the folder of --out.
 
 It ends with the program's exit code (128 + n after signal n), with 124 when the
-time is over, 130 when cancelled, and 125 when Thaw itself refused or failed.`,
+time is over, 130 when cancelled, 125 when Thaw itself refused or failed, and 2
+for a flag that is not understood. Standard input is not passed on.
+
+Limits that are not given have the defaults that thaw info shows.`,
 		Example: "  thaw run --in sales.csv -- main.py --month 3\n  thaw run --in logs/ --limit memory_mib=1024 -- summary.mjs",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -69,7 +72,7 @@ time is over, 130 when cancelled, and 125 when Thaw itself refused or failed.`,
 	f.StringArrayVar(&o.env, "env", nil, "NAME=VALUE for the program's environment (repeatable)")
 	f.StringArrayVar(&o.limits, "limit", nil, "NAME=VALUE: wall_seconds, memory_mib, cpu_cores, pids, workspace_bytes, output_bytes, output_files, stdout_bytes (repeatable; bytes take K, M, G)")
 	f.StringArrayVar(&o.types, "output-type", nil, "allowed media type of artifacts, such as image/* (repeatable; default: all)")
-	f.DurationVar(&o.timeout, "timeout", 0, "wall clock of the program (the same as --limit wall_seconds)")
+	f.DurationVar(&o.timeout, "timeout", 0, "wall clock of the program, such as 90s or 5m, in whole seconds (the same as --limit wall_seconds)")
 	f.StringVar(&o.model, "model", "", "model that wrote the program, for the record")
 	f.BoolVar(&o.quiet, "quiet", false, "do not list artifacts on stderr")
 	_ = cmd.RegisterFlagCompletionFunc("image", cobra.FixedCompletions(imageNames, cobra.ShellCompDirectiveNoFileComp))
@@ -180,7 +183,11 @@ func (a *app) conclude(ctx context.Context, c *client.Client, job api.Job, o run
 		return exitThaw, api.Errorf(api.CodeInternal, "the daemon gave no result for job %s", job.ID)
 	}
 	if err := c.SaveArtifacts(ctx, job.ID, r.Artifacts, o.out); err != nil {
-		return exitThaw, err
+		if e := (*api.Error)(nil); errors.As(err, &e) {
+			return exitThaw, err
+		}
+		return exitThaw, api.Errorf(api.CodeInternal, "the artifacts of job %s cannot be saved", job.ID).WithCause(err).
+			WithRemedy("name a folder that can be written with --out; the daemon keeps these at /v1/jobs/%s/artifacts", job.ID)
 	}
 	if !a.json && !o.quiet {
 		a.report(r, o.out)
@@ -201,11 +208,11 @@ func (a *app) conclude(ctx context.Context, c *client.Client, job api.Job, o run
 
 // causeText explains ends of a program that its exit code does not.
 var causeText = map[string]string{
-	"oom":            "the program was killed: it used more memory than its limit (memory_mib)",
-	"pids_exhausted": "the program was refused more processes than its limit (pids)",
+	"oom":            "the program was killed: it used more memory than its limit (raise --limit memory_mib)",
+	"pids_exhausted": "the program was refused more processes than its limit (raise --limit pids)",
 	"cpu_time":       "the program used up its CPU time",
 	"file_size":      "the program wrote a file larger than it may",
-	"disk_full":      "the workspace's disk is full (workspace_bytes)",
+	"disk_full":      "the workspace's disk is full (raise --limit workspace_bytes)",
 }
 
 func (a *app) report(r *api.Result, out string) {
@@ -217,7 +224,7 @@ func (a *app) report(r *api.Result, out string) {
 	}
 	for i, s := range []api.StreamInfo{r.Stdout, r.Stderr} {
 		if s.Dropped > 0 {
-			fmt.Fprintf(a.stderr, "thaw: %d bytes of %s were dropped (limit stdout_bytes)\n", s.Dropped, []string{"stdout", "stderr"}[i])
+			fmt.Fprintf(a.stderr, "thaw: %d bytes of %s were dropped (raise --limit stdout_bytes)\n", s.Dropped, []string{"stdout", "stderr"}[i])
 		}
 	}
 	if r.Exit != nil && causeText[r.Exit.Cause] != "" {
