@@ -2,7 +2,9 @@ package suite
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 )
 
 // Output takes results as they come.
@@ -46,6 +48,9 @@ func Run(ctx context.Context, cfg Config, out Output) (complete bool, err error)
 	if !cfg.Quick {
 		parts = append(parts, part{[]string{stdoutRate}, e.streamStdout})
 	}
+	if err := e.known(parts); err != nil {
+		return false, err
+	}
 	for _, p := range parts {
 		if !e.wantsAny(p.metrics) {
 			continue
@@ -68,6 +73,25 @@ func Run(ctx context.Context, cfg Config, out Output) (complete bool, err error)
 		return false, err
 	}
 	return complete, nil
+}
+
+// known refuses metrics that are asked for and that this run does not have.
+func (e *env) known(parts []part) error {
+	var names []string
+	for _, p := range parts {
+		names = append(names, p.metrics...)
+	}
+	for _, group := range e.comparisons() {
+		for _, c := range group {
+			names = append(names, c.metric)
+		}
+	}
+	for _, n := range e.cfg.Only {
+		if !slices.Contains(names, n) {
+			return fmt.Errorf("suite: there is no metric %q in this run (there are %s)", n, strings.Join(names, ", "))
+		}
+	}
+	return nil
 }
 
 // wantsAny reports whether one of the metrics is asked for.

@@ -49,7 +49,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	f := start.Flags()
 	f.BoolVar(&cfg.Quick, "quick", false, "fewer samples: done within two minutes")
 	f.StringVar(&cfg.RawDir, "raw", "", "store every sample in a file of this folder")
-	f.StringSliceVar(&cfg.Only, "only", nil, "measure only these metrics (and those that come with them)")
+	f.StringSliceVar(&cfg.Only, "only", nil, "measure only these metrics, by name, with commas between (and those that come with them)")
 	f.BoolVar(&cfg.NoACPI, "qemu-no-acpi", false, "compare with QEMU's microvm without ACPI: not its default, and faster")
 	f.StringVar(&cfg.Kernel, "kernel", "", "path of the guest kernel (default: the tuned one)")
 	f.StringVar(&cfg.Bin, "bin", "", "folder of thawd, thaw-vmm, thaw-init and bench-guest (default: that of thaw-bench)")
