@@ -30,8 +30,11 @@ func newError(status int, msg string, errs ...error) huma.StatusError {
 		causes = append(causes, detail(err))
 	}
 	e.Cause = strings.Join(causes, "; ")
-	if status == http.StatusUnprocessableEntity {
+	switch status {
+	case http.StatusUnprocessableEntity, http.StatusBadRequest:
 		e.Remedy = "the OpenAPI document (/openapi.json) describes the request"
+	case http.StatusUnsupportedMediaType:
+		e.Remedy = "say what the body is: Content-Type: application/json"
 	}
 	return e
 }
