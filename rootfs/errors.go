@@ -72,7 +72,7 @@ func (d Drift) String() string {
 type DriftError struct{ Drift []Drift }
 
 func (e *DriftError) Error() string {
-	return fmt.Sprintf("rootfs: %v: %s (remedy: `thaw image lock`, or build without --locked)",
+	return fmt.Sprintf("rootfs: %v: %s (remedy: `thaw image lock`, or build without THAW_IMAGE_LOCKED=1)",
 		ErrLockDrift, driftList(e.Drift))
 }
 
