@@ -27,6 +27,9 @@ type interpreter struct {
 // outDir is where the job leaves its artifacts.
 const outDir = "/workspace/out"
 
+// outVariable tells the job of it.
+const outVariable = "THAW_OUT"
+
 var (
 	python = interpreter{[]string{".py"}, []string{"/usr/bin/python3"}}
 	node   = interpreter{[]string{".js", ".mjs", ".cjs"}, []string{"/usr/bin/node"}}
@@ -36,7 +39,7 @@ var (
 // (PATH, HOME, LANG and the runtimes' own) and the request adds. glibc asks for
 // huge pages, which makes memory-hungry jobs much faster on pvm hosts.
 var baseEnv = []string{
-	"THAW_OUT=" + outDir, "TMPDIR=/tmp", "USER=job", "LOGNAME=job", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
+	outVariable + "=" + outDir, "TMPDIR=/tmp", "USER=job", "LOGNAME=job", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
 }
 
 var baseDefaults = api.Limits{

@@ -118,7 +118,8 @@ func checkArgs(args []string) *api.Error {
 	return nil
 }
 
-// environment adds the request's variables to the profile's, which they may replace.
+// environment adds the request's variables to the profile's, which they may
+// replace, but for the one that says where artifacts are taken from.
 func environment(base []string, extra map[string]string) ([]string, *api.Error) {
 	env := slices.Clone(base)
 	total := 0
@@ -126,6 +127,10 @@ func environment(base []string, extra map[string]string) ([]string, *api.Error) 
 		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
 			return nil, api.Errorf(api.CodeRequestInvalid, "environment variable %q is refused", k).
 				WithRemedy("a name is not empty and holds no =, and neither name nor value a zero byte")
+		}
+		if k == outVariable {
+			return nil, api.Errorf(api.CodeRequestInvalid, "environment variable %s is the broker's", k).
+				WithRemedy("artifacts are taken from %s: write them there", outDir)
 		}
 		total += len(k) + len(v) + 2
 		env = slices.DeleteFunc(env, func(have string) bool { return strings.HasPrefix(have, k+"=") })

@@ -35,6 +35,7 @@ func TestRefusedRequests(t *testing.T) {
 		"zero in argument":    {func(r *api.JobRequest) { r.Args = []string{"\x00"} }, api.CodeRequestInvalid},
 		"huge arguments":      {func(r *api.JobRequest) { r.Args = []string{strings.Repeat("x", maxArgBytes)} }, api.CodeRequestInvalid},
 		"bad variable":        {func(r *api.JobRequest) { r.Env = map[string]string{"A=B": ""} }, api.CodeRequestInvalid},
+		"output folder":       {func(r *api.JobRequest) { r.Env = map[string]string{"THAW_OUT": "/tmp"} }, api.CodeRequestInvalid},
 		"huge environment":    {func(r *api.JobRequest) { r.Env = map[string]string{"A": strings.Repeat("x", maxEnvBytes)} }, api.CodeRequestInvalid},
 		"output type":         {func(r *api.JobRequest) { r.OutputTypes = []string{"png"} }, api.CodeRequestInvalid},
 		"too many vCPUs":      {func(r *api.JobRequest) { r.Limits.CPUCores = 64 }, api.CodeLimitImpossible},

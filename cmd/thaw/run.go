@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"thaw/api"
 	"thaw/client"
@@ -46,12 +49,14 @@ and writes its artifacts (files that it leaves in $THAW_OUT, /workspace/out) to
 the folder of --out.
 
 It ends with the program's exit code (128 + n after signal n), with 124 when the
-time is over, 130 when cancelled, 125 when Thaw itself refused or failed, and 2
-for a flag that is not understood. Standard input is not passed on.
+time is over, 130 when cancelled, and 125 when Thaw itself refused or failed, a
+wrong flag included. Standard input is not passed on.
 
 Limits that are not given have the defaults that thaw info shows.`,
 		Example: "  thaw run --in sales.csv -- main.py --month 3\n  thaw run --in logs/ --limit memory_mib=1024 -- summary.mjs",
-		Args:    cobra.MinimumNArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			return refused(cobra.MinimumNArgs(1)(cmd, args))
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			code, err := a.runJob(cmd.Context(), o, args)
 			switch {
@@ -63,6 +68,7 @@ Limits that are not given have the defaults that thaw info shows.`,
 			return &exitError{code, err}
 		},
 	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return refused(err) })
 	f := cmd.Flags()
 	f.SetInterspersed(false) // what follows the script is the script's
 	f.StringVar(&o.image, "image", "", "python, node or dual (default: by the script's ending)")
@@ -79,10 +85,47 @@ Limits that are not given have the defaults that thaw info shows.`,
 	return cmd
 }
 
+// refused ends the program as Thaw's own refusals do: any other code could be the
+// job's.
+func refused(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exitError{exitThaw, err}
+}
+
+// checkOut says whether artifacts can be written to dir, before a job runs for
+// them. The folder is made only when there are some.
+func checkOut(dir string) error {
+	at := dir
+	info, err := os.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		at = filepath.Dir(filepath.Clean(dir))
+		info, err = os.Stat(at)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // several folders are to be made: that will show
+		}
+	}
+	if err == nil && !info.IsDir() {
+		err = &fs.PathError{Op: "write to", Path: at, Err: unix.ENOTDIR}
+	}
+	if err == nil {
+		err = unix.Access(at, unix.W_OK|unix.X_OK)
+	}
+	if err != nil {
+		return api.Errorf(api.CodeRequestInvalid, "artifacts cannot be written to %q", dir).WithCause(err).
+			WithRemedy("name a folder that you may write with --out")
+	}
+	return nil
+}
+
 // runJob returns the exit code, and the error to be printed with it.
 func (a *app) runJob(ctx context.Context, o runOptions, args []string) (int, error) {
 	req, files, err := buildRequest(o, args)
 	if err != nil {
+		return exitThaw, err
+	}
+	if err := checkOut(o.out); err != nil {
 		return exitThaw, err
 	}
 	c, err := a.client()
