@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"thaw/internal/hostinfo"
 	"thaw/internal/kvmtest"
 	"thaw/kernel"
 	"thaw/vmm/vmmproc"
@@ -30,11 +31,15 @@ func TestKernelPrograms(t *testing.T) {
 	for _, name := range names {
 		files["tests/"+name] = filepath.Join(dir, name)
 	}
-	initrd := archive(t, files)
 	for _, k := range kernels(t) {
+		initrd := archive(t, k, files)
 		for _, s := range shapes() {
 			t.Run(k.Manifest.Name+"/"+s.String(), func(t *testing.T) {
-				p := start(t, spec(t, k, s, initrd))
+				m := spec(t, k, s, initrd)
+				if hostinfo.Detect().Kind == hostinfo.Lab {
+					m.Cmdline += " runner.emulated" // see isolation.c
+				}
+				p := start(t, m)
 				exit := wait(t, p, 10*time.Minute)
 				found := map[string]string{}
 				for _, m := range result.FindAllSubmatch(exit.Console, -1) {

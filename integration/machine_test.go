@@ -19,8 +19,8 @@ import (
 // TestGuestPanics: a panic ends the machine with its reason and what the
 // kernel said last.
 func TestGuestPanics(t *testing.T) {
-	initrd := archive(t, map[string]string{"init": filepath.Join(bin, "runner")})
 	for _, k := range kernels(t) {
+		initrd := archive(t, k, map[string]string{"init": filepath.Join(bin, "runner")})
 		t.Run(k.Manifest.Name, func(t *testing.T) {
 			m := spec(t, k, shape{1, 512}, initrd)
 			m.Cmdline += " runner.panic"

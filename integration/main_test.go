@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -178,8 +179,9 @@ func wait(t *testing.T, p *vmmproc.Process, limit time.Duration) vmmproc.Exit {
 	return exit
 }
 
-// archive writes an initramfs of the files, by their path in the guest.
-func archive(t *testing.T, files map[string]string) string {
+// archive writes an initramfs of the files, by their path in the guest, and of
+// the kernel's modules, which the runner loads.
+func archive(t *testing.T, k *kernel.Kernel, files map[string]string) string {
 	t.Helper()
 	out, err := os.Create(filepath.Join(t.TempDir(), "initramfs"))
 	if err != nil {
@@ -188,7 +190,11 @@ func archive(t *testing.T, files map[string]string) string {
 	defer out.Close()
 	w := cpio.Newc.Writer(out)
 	records := []cpio.Record{
-		cpio.Directory("dev", 0o755), cpio.CharDev("dev/console", 0o600, 5, 1), cpio.Directory("tests", 0o755),
+		cpio.Directory("dev", 0o755), cpio.CharDev("dev/console", 0o600, 5, 1), cpio.Directory("tests", 0o755), cpio.Directory("modules", 0o755),
+	}
+	files = maps.Clone(files)
+	for i, path := range k.ModulePaths() {
+		files[fmt.Sprintf("modules/%02d-%s", i, filepath.Base(path))] = path
 	}
 	for name, path := range files {
 		b, err := os.ReadFile(path)

@@ -27,6 +27,7 @@ func main() {
 			fmt.Printf("runner: mount %s: %v\n", m[1], err)
 		}
 	}
+	loadModules()
 	names, _ := filepath.Glob("/tests/*")
 	fmt.Printf("\nrunner: %d programs\n", len(names))
 	for _, name := range names {
@@ -44,6 +45,21 @@ func main() {
 	}
 	unix.Sync()
 	unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+}
+
+// loadModules loads what a kernel with modules needs: /modules, by name.
+func loadModules() {
+	names, _ := filepath.Glob("/modules/*")
+	for _, name := range names {
+		f, err := os.Open(name)
+		if err == nil {
+			err = unix.FinitModule(int(f.Fd()), "", 0)
+			f.Close()
+		}
+		if err != nil {
+			fmt.Printf("runner: load %s: %v\n", filepath.Base(name), err)
+		}
+	}
 }
 
 func run(name string) string {
