@@ -20,12 +20,12 @@ import (
 // wake-up, which together cost more than a 4 KiB read. The window adapts as
 // KVM's halt polling does: it doubles when work came soon after going to
 // sleep, and shrinks when polling was in vain, so an idle device costs nothing.
-// It is for queues whose driver waits for each answer; elsewhere it only takes a
-// CPU from those who have work.
+// It is for a driver that waits for each answer, or that has much to give; else
+// it only takes a CPU from those who have work.
 type Worker struct {
 	kick    *eventfd.FD
 	handler Handler
-	poll    bool
+	worth   func() bool // nil: never polls
 	gate    *Gate
 	metrics WorkerMetrics
 }
@@ -66,10 +66,15 @@ func StartWorker(kick *eventfd.FD, h Handler, fail func(error)) *Worker {
 	return start(&Worker{kick: kick, handler: h, gate: NewGate(kick)}, fail)
 }
 
-// StartPollingWorker starts a worker that polls for a while before it sleeps.
-func StartPollingWorker(kick *eventfd.FD, h Handler, fail func(error)) *Worker {
-	return start(&Worker{kick: kick, handler: h, gate: NewGate(kick), poll: true}, fail)
+// StartPollingWorker starts a worker that polls for a while before it sleeps,
+// if worth says after a Serve that more is to be expected soon. It is called on
+// the worker's goroutine.
+func StartPollingWorker(kick *eventfd.FD, h Handler, worth func() bool, fail func(error)) *Worker {
+	return start(&Worker{kick: kick, handler: h, gate: NewGate(kick), worth: worth}, fail)
 }
+
+// Always makes a worker poll after every Serve.
+func Always() bool { return true }
 
 func start(w *Worker, fail func(error)) *Worker {
 	go func() {
@@ -101,7 +106,9 @@ func (w *Worker) run() error {
 		if err != nil {
 			return err
 		}
-		if worked && window == 0 && w.poll {
+		if polls := w.worth != nil && w.worth(); !polls {
+			window = 0
+		} else if worked && window == 0 {
 			window = pollMin
 		}
 		if w.look(window) {
@@ -117,9 +124,7 @@ func (w *Worker) run() error {
 		}
 		w.metrics.Kicks.Add(1)
 		w.handler.Disable()
-		if w.poll {
-			window = nextWindow(window, time.Since(slept))
-		}
+		window = nextWindow(window, time.Since(slept))
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ func newServer(d *Device, a virtio.Activation) *server {
 }
 
 func (s *server) start() {
-	s.worker = virtio.StartPollingWorker(s.kick, s, s.interrupt.NeedsReset)
+	s.worker = virtio.StartPollingWorker(s.kick, s, virtio.Always, s.interrupt.NeedsReset)
 }
 
 // pause returns when every request taken is answered.

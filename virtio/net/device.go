@@ -97,7 +97,8 @@ func (d *Device) Activate(a virtio.Activation) error {
 			return fmt.Errorf("net: queue %d is not enabled or too large: %w", i, queue.ErrGuest)
 		}
 	}
-	d.send = virtio.StartWorker(a.Queues[sendQueue].Kick, newSender(a, d.fd, &d.metrics.Send), a.Interrupt.NeedsReset)
+	s := newSender(a, d.fd, &d.metrics.Send)
+	d.send = virtio.StartPollingWorker(a.Queues[sendQueue].Kick, s, s.inBulk, a.Interrupt.NeedsReset)
 	d.receive = startPump(newReceiver(a, d.fd, &d.metrics.Receive), a.Queues[receiveQueue].Kick,
 		func() { d.linkDown(a.Interrupt) }, a.Interrupt.NeedsReset)
 	return nil

@@ -27,6 +27,7 @@ type sender struct {
 	features  uint64
 	metrics   *SendMetrics
 
+	bulk   bool // the last batch had a large frame
 	chain  queue.Chain
 	header [headerSize]byte
 	slices [][]byte
@@ -42,8 +43,17 @@ func newSender(a virtio.Activation, fd int, m *SendMetrics) *sender {
 	return s
 }
 
+// largeFrame is a frame that only a sender with much to send makes, in bytes.
+const largeFrame = 8 << 10
+
+// inBulk says whether the guest is sending much: then more comes soon. A guest
+// that receives sends acknowledgements, and looking out for those takes the CPU
+// from whoever it receives from.
+func (s *sender) inBulk() bool { return s.bulk }
+
 // Serve sends one batch.
 func (s *sender) Serve() (worked bool, err error) {
+	bulk := false
 	for frames, bytes := 0, uint32(0); frames < batchFrames && bytes < batchBytes; frames++ {
 		ok, err := s.queue.Pop(&s.chain)
 		if err != nil {
@@ -53,9 +63,13 @@ func (s *sender) Serve() (worked bool, err error) {
 			break
 		}
 		s.send()
+		bulk = bulk || s.chain.ReadLen() >= largeFrame
 		bytes += min(s.chain.ReadLen(), maxFrame)
 		s.queue.Push(&s.chain, 0)
 		worked = true
+	}
+	if worked {
+		s.bulk = bulk
 	}
 	if s.queue.Publish() {
 		s.interrupt.Used()
