@@ -99,7 +99,7 @@ func (d *Device) Activate(a virtio.Activation) error {
 	}
 	s := newSender(a, d.fd, &d.metrics.Send)
 	d.send = virtio.StartPollingWorker(a.Queues[sendQueue].Kick, s, s.inBulk, a.Interrupt.NeedsReset)
-	d.receive = startPump(newReceiver(a, d.fd, &d.metrics.Receive), a.Queues[receiveQueue].Kick,
+	d.receive = startPump(newReceiver(a, d.fd, &d.metrics.Receive), a.Queues[receiveQueue].Kick, s.inBulk,
 		func() { d.linkDown(a.Interrupt) }, a.Interrupt.NeedsReset)
 	return nil
 }

@@ -3,6 +3,7 @@ package net
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,12 +26,14 @@ type pump struct {
 	lost     func() // told once that the tap is gone
 	fds      [2]unix.PollFd
 	gate     *virtio.Gate
+	// sending says whether the guest sends much.
+	sending func() bool
 }
 
 // startPump starts a pump. fail is called once, on its goroutine, if the
 // receiver returns an error.
-func startPump(r *receiver, kick *eventfd.FD, lost func(), fail func(error)) *pump {
-	p := &pump{receiver: r, kick: kick, lost: lost, gate: virtio.NewGate(kick)}
+func startPump(r *receiver, kick *eventfd.FD, sending func() bool, lost func(), fail func(error)) *pump {
+	p := &pump{receiver: r, kick: kick, sending: sending, lost: lost, gate: virtio.NewGate(kick)}
 	p.fds[0] = unix.PollFd{Fd: int32(kick.Fd()), Events: unix.POLLIN}
 	p.fds[1] = unix.PollFd{Fd: int32(r.fd), Events: unix.POLLIN}
 	go func() {
@@ -80,7 +83,19 @@ func (p *pump) run() error {
 // looking on for a while, as virtio.Worker does, gained nothing in round trips
 // (a wait for an answer is longer than is worth looking) and took the
 // processor from whoever makes the next frame.
-func (p *pump) drained() error { return p.sleep(p.fds[:]) }
+//
+// While the guest sends in bulk, what comes is acknowledgements, and each costs it
+// an interrupt: some are let gather first.
+func (p *pump) drained() error {
+	if p.sending() && p.gate.Runs() {
+		pause := unix.NsecToTimespec(int64(moderation))
+		_ = unix.Nanosleep(&pause, nil)
+	}
+	return p.sleep(p.fds[:])
+}
+
+// moderation is how long acknowledgements may gather.
+const moderation = 60 * time.Microsecond
 
 // starved returns when the driver has added buffers, or on a kick.
 func (p *pump) starved() error {

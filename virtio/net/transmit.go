@@ -1,6 +1,8 @@
 package net
 
 import (
+	"sync/atomic"
+
 	"golang.org/x/sys/unix"
 
 	"thaw/virtio"
@@ -27,7 +29,7 @@ type sender struct {
 	features  uint64
 	metrics   *SendMetrics
 
-	bulk   bool // the last batch had a large frame
+	bulk   atomic.Bool // the last batch had a large frame
 	chain  queue.Chain
 	header [headerSize]byte
 	slices [][]byte
@@ -49,7 +51,7 @@ const largeFrame = 8 << 10
 // inBulk says whether the guest is sending much: then more comes soon. A guest
 // that receives sends acknowledgements, and looking out for those takes the CPU
 // from whoever it receives from.
-func (s *sender) inBulk() bool { return s.bulk }
+func (s *sender) inBulk() bool { return s.bulk.Load() }
 
 // Serve sends one batch.
 func (s *sender) Serve() (worked bool, err error) {
@@ -68,8 +70,8 @@ func (s *sender) Serve() (worked bool, err error) {
 		s.queue.Push(&s.chain, 0)
 		worked = true
 	}
-	if worked {
-		s.bulk = bulk
+	if worked && bulk != s.bulk.Load() {
+		s.bulk.Store(bulk)
 	}
 	if s.queue.Publish() {
 		s.interrupt.Used()
