@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+
+	"thaw/internal/kvmtest"
 )
 
 func TestScratchSize(t *testing.T) {
@@ -22,7 +24,7 @@ func TestScratchSize(t *testing.T) {
 
 func TestScratch(t *testing.T) {
 	if _, err := exec.LookPath("mkfs.ext4"); err != nil {
-		t.Skip("no mkfs.ext4 on this machine")
+		kvmtest.Unavailable(t, "no mkfs.ext4")
 	}
 	for _, size := range []int64{MinScratch, 1 << 30, MaxScratch} {
 		var first []byte

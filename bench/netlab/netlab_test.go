@@ -9,14 +9,16 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"thaw/internal/kvmtest"
 )
 
 func TestLab(t *testing.T) {
 	if os.Geteuid() != 0 || unix.Access("/dev/net/tun", unix.R_OK|unix.W_OK) != nil {
-		t.Skip("needs root and /dev/net/tun")
+		kvmtest.Unavailable(t, "no root or no /dev/net/tun")
 	}
 	if _, err := exec.LookPath("iperf3"); err != nil {
-		t.Skip("needs iperf3")
+		kvmtest.Unavailable(t, "no iperf3: %v", err)
 	}
 	l, err := New(t.Context())
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"thaw/guestinit/guesttest"
 	"thaw/guestinit/launch"
 	"thaw/guestinit/reaper"
+	"thaw/internal/kvmtest"
 )
 
 // fixture is an agent on a Unix socket of this host.
@@ -33,7 +34,7 @@ type fixture struct {
 func newFixture(t testing.TB, change func(*agent.Config)) *fixture {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root")
+		kvmtest.Unavailable(t, "not root")
 	}
 	mount := guesttest.CgroupMount(t)
 	// Orphans come to us, as they come to PID 1.
