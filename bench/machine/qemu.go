@@ -118,7 +118,12 @@ func (q *QEMU) UntilLine(ctx context.Context, b Boot, line string) (took time.Du
 			return time.Since(begin), nil
 		}
 		if err != nil {
-			return 0, fmt.Errorf("machine: qemu: %w: %s %s", ErrNoLine, lastLines(console), stderr.String())
+			if ctx.Err() != nil { // killed for it
+				err = fmt.Errorf("wait for %q: %w", line, context.Cause(ctx))
+			} else {
+				err = ErrNoLine
+			}
+			return 0, fmt.Errorf("machine: qemu: %w: %s %s", err, lastLines(console), stderr.String())
 		}
 	}
 }
@@ -129,6 +134,9 @@ func (q *QEMU) UntilEnd(ctx context.Context, b Boot) ([]byte, error) {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil { // killed for it
+			err = fmt.Errorf("wait for the end: %w", context.Cause(ctx))
+		}
 		return nil, fmt.Errorf("machine: qemu: %w: %s %s", err, lastLines(stdout.Bytes()), stderr.String())
 	}
 	return stdout.Bytes(), nil

@@ -108,7 +108,7 @@ func (t *Thaw) UntilLine(ctx context.Context, b Boot, line string) (time.Duratio
 		if err != nil {
 			exit, werr := p.Wait(ctx)
 			if werr != nil {
-				return 0, werr
+				return 0, LastWords(ctx, p, fmt.Errorf("machine: thaw: wait for %q: %w", line, werr))
 			}
 			return 0, fmt.Errorf("machine: thaw: %w: %s %s, %s", ErrNoLine, exit.Reason, exit.Detail, lastLines(exit.Console))
 		}
@@ -128,7 +128,7 @@ func (t *Thaw) UntilEnd(ctx context.Context, b Boot) ([]byte, error) {
 	defer p.Close()
 	exit, err := p.Wait(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("machine: thaw: wait for the end: %w", err)
+		return nil, LastWords(ctx, p, fmt.Errorf("machine: thaw: wait for the end: %w", err))
 	}
 	switch exit.Reason {
 	case vmmproc.Poweroff, vmmproc.Reset, vmmproc.TripleFault:

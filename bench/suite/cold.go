@@ -2,6 +2,7 @@ package suite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -134,8 +135,8 @@ func (e *env) machines(ctx context.Context) ([]Metric, error) {
 			return nil, err
 		}
 		if i == machineStarts-1 {
-			if execs, err = e.execs(ctx, g.client); err != nil {
-				return nil, err
+			if execs, err = e.execsInTime(ctx, g); err != nil {
+				return nil, errors.Join(err, g.close())
 			}
 		}
 		if err := g.close(); err != nil {
@@ -143,6 +144,20 @@ func (e *env) machines(ctx context.Context) ([]Metric, error) {
 		}
 	}
 	return []Metric{distribution(execTrue, millisecond, execs), distribution(vmmRSS, "MiB", memory)}, nil
+}
+
+// execsTimeout bounds them all: a thousand times what one takes.
+const execsTimeout = time.Minute
+
+// execsInTime is execs with an end; a guest that does not keep it is described.
+func (e *env) execsInTime(ctx context.Context, g *guest) ([]float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, execsTimeout)
+	defer cancel()
+	samples, err := e.execs(ctx, g.client)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("suite: %w: %w", context.Cause(ctx), err)
+	}
+	return samples, machine.LastWords(ctx, g.process, err)
 }
 
 // execs runs true again and again over a warm connection.

@@ -114,9 +114,7 @@ func (g *guest) awaitReady(ctx context.Context, ready <-chan *net.UnixConn) erro
 	case c := <-ready:
 		return c.Close()
 	case <-ctx.Done():
-		// Of a context of its own: this one is over.
-		console, err := g.process.Console(context.WithoutCancel(ctx))
-		return errors.Join(fmt.Errorf("suite: agent is not ready: %w: console %q", context.Cause(ctx), console), err)
+		return machine.LastWords(ctx, g.process, fmt.Errorf("suite: agent is not ready: %w", context.Cause(ctx)))
 	}
 }
 
