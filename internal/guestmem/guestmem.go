@@ -51,7 +51,8 @@ func Layout(size uint64) []Region {
 // Memory is a guest's RAM. Its methods may be called from any goroutine.
 type Memory struct {
 	host    []byte
-	file    *os.File // that host maps
+	raw     []byte   // what was mapped, host or more
+	file    *os.File // that host maps; nil for reserved memory
 	owned   bool     // file is ours to close
 	regions []Region
 	dirty   atomic.Pointer[Bitmap]
@@ -62,6 +63,10 @@ func (m *Memory) Regions() []Region { return m.regions }
 
 // Size is the amount of RAM in bytes.
 func (m *Memory) Size() uint64 { return uint64(len(m.host)) }
+
+// Host is all of the memory, by offset in the backing file: for those who save
+// and restore it. What it points at is shared with a hostile guest.
+func (m *Memory) Host() []byte { return m.host }
 
 // Slice returns the n bytes at guest physical address gpa for reading. The
 // bytes are the guest's own memory, not a copy. A range that is not wholly

@@ -26,7 +26,7 @@ func Map(file *os.File, size uint64) (*Memory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("guestmem: map %d bytes: %w", size, err)
 	}
-	return &Memory{host: host, file: file, regions: Layout(size)}, nil
+	return &Memory{host: host, raw: host, file: file, regions: Layout(size)}, nil
 }
 
 // New returns a memory of its own, backed by a new memfd: for tests and tools.
@@ -55,12 +55,12 @@ func (m *Memory) Unmap() error {
 	if m.host == nil {
 		return nil
 	}
-	host := m.host
-	m.host, m.regions = nil, nil
+	raw := m.raw
+	m.host, m.raw, m.regions = nil, nil, nil
 	if m.owned {
 		m.file.Close()
 	}
-	if err := unix.Munmap(host); err != nil {
+	if err := unix.Munmap(raw); err != nil {
 		return fmt.Errorf("guestmem: unmap: %w", err)
 	}
 	return nil

@@ -7,7 +7,7 @@ import (
 )
 
 // Reclaim gives the n bytes at gpa back to the host: the guest finds zeroes
-// there afterwards. gpa and n must be multiples of PageSize. The balloon calls
+// there afterwards or, in reserved memory, what a file mapped there has. gpa and n must be multiples of PageSize. The balloon calls
 // it with the guest's own numbers: a range outside of RAM gives an error that
 // wraps ErrOutOfRange.
 func (m *Memory) Reclaim(gpa, n uint64) error {
@@ -19,8 +19,13 @@ func (m *Memory) Reclaim(gpa, n uint64) error {
 		return err
 	}
 	// MADV_REMOVE punches a hole in the memfd behind a shared mapping;
-	// MADV_DONTNEED alone would only unmap, and keep the pages in the file.
-	if err := unix.Madvise(b, unix.MADV_REMOVE); err != nil {
+	// MADV_DONTNEED alone would only unmap, and keep the pages in the file. Of
+	// reserved memory it drops what was written.
+	advice := unix.MADV_REMOVE
+	if m.file == nil {
+		advice = unix.MADV_DONTNEED
+	}
+	if err := unix.Madvise(b, advice); err != nil {
 		return fmt.Errorf("guestmem: reclaim %d bytes at %#x: %w", n, gpa, err)
 	}
 	m.MarkDirty(gpa, n)
