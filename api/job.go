@@ -81,17 +81,19 @@ type StateTime struct {
 
 // Result is what became of a job.
 type Result struct {
-	Exit        *Exit      `json:"exit,omitempty" doc:"How the program ended; absent when it never did"`
-	Error       *Error     `json:"error,omitempty" doc:"Why the job is not done"`
-	Usage       Usage      `json:"usage"`
-	Stdout      StreamInfo `json:"stdout"`
-	Stderr      StreamInfo `json:"stderr"`
-	Artifacts   []Artifact `json:"artifacts"`
-	Rejected    []Rejected `json:"rejected,omitempty" doc:"Output files that were not taken, and why"`
-	NotEnforced []string   `json:"not_enforced,omitempty" doc:"What this host does not enforce (development mode)"`
-	Phases      []Phase    `json:"phases,omitempty" doc:"Time of each phase of the start"`
-	CleanupOK   bool       `json:"cleanup_ok"`
-	CleanupErr  string     `json:"cleanup_error,omitempty" doc:"What could not be cleaned up"`
+	Exit          *Exit      `json:"exit,omitempty" doc:"How the program ended; absent when it never did"`
+	Error         *Error     `json:"error,omitempty" doc:"Why the job is not done"`
+	Usage         Usage      `json:"usage"`
+	Stdout        StreamInfo `json:"stdout"`
+	Stderr        StreamInfo `json:"stderr"`
+	Artifacts     []Artifact `json:"artifacts" doc:"Empty in lists of jobs, which have only the numbers"`
+	Rejected      []Rejected `json:"rejected,omitempty" doc:"The first output files that were not taken, and why; empty in lists of jobs"`
+	ArtifactCount int        `json:"artifact_count" doc:"How many artifacts there are"`
+	RejectedCount int        `json:"rejected_count" doc:"How many output files were not taken"`
+	NotEnforced   []string   `json:"not_enforced,omitempty" doc:"What this host does not enforce (development mode)"`
+	Phases        []Phase    `json:"phases,omitempty" doc:"Time of each phase of the start"`
+	CleanupOK     bool       `json:"cleanup_ok"`
+	CleanupErr    string     `json:"cleanup_error,omitempty" doc:"What could not be cleaned up"`
 }
 
 // Exit is how the program ended, as told by the guest's kernel.
@@ -152,8 +154,9 @@ type JobList struct {
 
 // Manifest is the artifacts of a job.
 type Manifest struct {
-	Job       string     `json:"job"`
-	State     State      `json:"state"`
-	Artifacts []Artifact `json:"artifacts"`
-	Rejected  []Rejected `json:"rejected,omitempty"`
+	Job           string     `json:"job"`
+	State         State      `json:"state"`
+	Artifacts     []Artifact `json:"artifacts"`
+	Rejected      []Rejected `json:"rejected,omitempty" doc:"The first output files that were not taken, and why"`
+	RejectedCount int        `json:"rejected_count" doc:"How many output files were not taken"`
 }

@@ -158,15 +158,21 @@ func (b *Broker) find(tenant, id string) (*job, error) {
 	return j, nil
 }
 
-// Jobs lists a tenant's jobs, newest first.
+// Jobs lists a tenant's jobs, newest first. Their results name no files: those of
+// many jobs together know no bound.
 func (b *Broker) Jobs(tenant string) []api.Job {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	out := []api.Job{}
 	for i := len(b.order) - 1; i >= 0; i-- {
-		if b.order[i].tenant == tenant {
-			out = append(out, b.order[i].view())
+		if b.order[i].tenant != tenant {
+			continue
 		}
+		v := b.order[i].view()
+		if v.Result != nil { // the view's own
+			v.Result.Artifacts, v.Result.Rejected = []api.Artifact{}, nil
+		}
+		out = append(out, v)
 	}
 	return out
 }
@@ -230,7 +236,7 @@ func (b *Broker) Manifest(tenant, id string) (api.Manifest, error) {
 	v := j.view()
 	m := api.Manifest{Job: v.ID, State: v.State, Artifacts: []api.Artifact{}}
 	if v.Result != nil {
-		m.Artifacts, m.Rejected = v.Result.Artifacts, v.Result.Rejected
+		m.Artifacts, m.Rejected, m.RejectedCount = v.Result.Artifacts, v.Result.Rejected, v.Result.RejectedCount
 	}
 	return m, nil
 }

@@ -43,8 +43,11 @@ func TestJobRuns(t *testing.T) {
 	if r.Exit == nil || r.Exit.Code != 3 || r.Error != nil || !r.CleanupOK || r.Stdout.Bytes != 6 || r.Usage.PeakMemoryBytes != 42 {
 		t.Errorf("result %+v", r)
 	}
-	if len(r.Artifacts) != 1 || r.Artifacts[0].MediaType != "text/plain" || len(r.Rejected) != 1 {
+	if len(r.Artifacts) != 1 || r.Artifacts[0].MediaType != "text/plain" || len(r.Rejected) != 1 || r.ArtifactCount != 1 || r.RejectedCount != 1 {
 		t.Errorf("artifacts %+v, rejected %+v", r.Artifacts, r.Rejected)
+	}
+	if l := b.Jobs(me)[0].Result; len(l.Artifacts) != 0 || len(l.Rejected) != 0 || l.ArtifactCount != 1 || l.RejectedCount != 1 {
+		t.Errorf("listed as %+v", l)
 	}
 	m := l.last()
 	if fmt.Sprint(m.exec.Argv) != "[/usr/bin/python3 main.py -x]" || m.puts["main.py"] != "# main.py" || !m.closed {

@@ -236,6 +236,7 @@ func (b *Broker) collect(j *job, m Machine) error {
 	for _, r := range out.Rejected {
 		j.result.Rejected = append(j.result.Rejected, api.Rejected{Path: r.Path, Reason: r.Reason})
 	}
+	j.result.ArtifactCount, j.result.RejectedCount = len(out.Artifacts), out.Refused
 	return nil
 }
 
@@ -256,6 +257,7 @@ func (b *Broker) clean(j *job, m Machine) {
 	if j.outcome != api.StateDone {
 		// A job that is not done has no artifacts: those fetched before a late cancellation go.
 		j.artifacts, j.result.Artifacts, j.result.Rejected = nil, []api.Artifact{}, nil
+		j.result.ArtifactCount, j.result.RejectedCount = 0, 0
 		errs = append(errs, removeContents(j.dir))
 	}
 	err := errors.Join(errs...)

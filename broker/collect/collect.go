@@ -68,18 +68,16 @@ type Rejected struct {
 	Reason string
 }
 
-// Outcome is everything about an output tree.
+// Outcome is everything about an output tree. As JSON its lists stay below the
+// bounds of names.go, whatever the guest calls its files.
 type Outcome struct {
 	Artifacts []Artifact
-	Rejected  []Rejected
+	Rejected  []Rejected // the first MaxRejected
+	Refused   int        // how many were refused in all
 }
 
-const (
-	// maxListed is how many entries of a tree are looked at.
-	maxListed = 20000
-	// maxRejected is how many refused files are named; more are counted.
-	maxRejected = 200
-)
+// maxListed is how many entries of a tree are looked at.
+const maxListed = 20000
 
 // Fetch copies the files that may become artifacts into dir, which must be empty.
 // It fails only when the guest or the host does; bad files are in the outcome.
@@ -92,9 +90,9 @@ func Fetch(ctx context.Context, tree Tree, dir string, rules Rules) (*Outcome, e
 		files, more = files[:maxListed], true
 	}
 	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
-	c := &collector{rules: rules, dir: dir, taken: newPaths(), left: rules.MaxBytes}
+	c := &collector{rules: rules, dir: dir, taken: newPaths(), left: rules.MaxBytes, room: maxListing}
 	if more {
-		c.reject("…", fmt.Sprintf("the tree has more than %d entries; the rest was not looked at", maxListed))
+		c.out.reject("…", fmt.Sprintf("the tree has more than %d entries; the rest was not looked at", maxListed))
 	}
 	for _, f := range files {
 		if f.Mode&unix.S_IFMT == unix.S_IFDIR {
@@ -104,49 +102,47 @@ func Fetch(ctx context.Context, tree Tree, dir string, rules Rules) (*Outcome, e
 			return nil, err
 		}
 	}
-	if c.unnamed > 0 {
-		c.out.Rejected = append(c.out.Rejected, Rejected{"…", fmt.Sprintf("%d more files were refused", c.unnamed)})
-	}
 	return &c.out, nil
 }
 
 type collector struct {
-	rules   Rules
-	dir     string
-	taken   *paths
-	left    int64
-	out     Outcome
-	unnamed int
+	rules Rules
+	dir   string
+	taken *paths
+	left  int64 // bytes of content
+	room  int   // bytes of the list of artifacts
+	out   Outcome
 }
 
-func (c *collector) reject(path, reason string) {
-	if len(c.out.Rejected) >= maxRejected {
-		c.unnamed++
-		return
+// reject counts a refused file, and names it if few are named yet.
+func (o *Outcome) reject(path, reason string) {
+	o.Refused++
+	if len(o.Rejected) < MaxRejected {
+		o.Rejected = append(o.Rejected, Rejected{printable(path), reason})
 	}
-	c.out.Rejected = append(c.out.Rejected, Rejected{printable(path), reason})
 }
 
 // take fetches one file or rejects it.
 func (c *collector) take(ctx context.Context, tree Tree, f File) error {
 	if reason := c.precheck(f); reason != "" {
-		c.reject(f.Path, reason)
+		c.out.reject(f.Path, reason)
 		return nil
 	}
 	a := Artifact{Path: f.Path, Attempt: c.rules.Attempt, Stored: filepath.Join(c.dir, strconv.Itoa(len(c.out.Artifacts)))}
 	n, sum, err := c.copy(ctx, tree, f, a.Stored)
 	switch {
 	case errors.Is(err, errTooMuch):
-		c.reject(f.Path, "gives more bytes than it said or than output_bytes allows")
+		c.out.reject(f.Path, "gives more bytes than it said or than output_bytes allows")
 	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("collect: read outputs: %w", context.Cause(ctx))
 	case err != nil:
-		c.reject(f.Path, "cannot be read: "+strconv.QuoteToASCII(err.Error()))
+		c.out.reject(f.Path, "cannot be read: "+quoted(err.Error(), maxReason))
 	case n != f.Size:
-		c.reject(f.Path, fmt.Sprintf("gave %d bytes after saying %d", n, f.Size))
+		c.out.reject(f.Path, fmt.Sprintf("gave %d bytes after saying %d", n, f.Size))
 	default:
 		a.Size, a.SHA256 = n, sum
 		c.left -= n
+		c.room -= listed(f.Path)
 		c.out.Artifacts = append(c.out.Artifacts, a)
 		return nil
 	}
@@ -172,6 +168,9 @@ func (c *collector) precheck(f File) string {
 	}
 	if len(c.out.Artifacts) >= c.rules.MaxFiles {
 		return fmt.Sprintf("is beyond output_files (%d)", c.rules.MaxFiles)
+	}
+	if listed(f.Path) > c.room {
+		return fmt.Sprintf("is beyond what a list of artifacts may hold (%d bytes)", maxListing)
 	}
 	if err := c.taken.add(f.Path); err != nil {
 		return err.Error()
@@ -242,7 +241,7 @@ func (o *Outcome) Validate(rules Rules) error {
 			kept = append(kept, a)
 			continue
 		}
-		o.Rejected = append(o.Rejected, Rejected{a.Path, "media type " + a.MediaType + " is not allowed"})
+		o.reject(a.Path, "media type "+a.MediaType+" is not allowed")
 		if err := os.Remove(a.Stored); err != nil {
 			return fmt.Errorf("collect: remove refused file: %w", err)
 		}

@@ -2,6 +2,7 @@ package collect
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -109,8 +110,60 @@ func TestManyRefusedFilesAreCounted(t *testing.T) {
 		files = append(files, File{Path: fmt.Sprint(i), Mode: unix.S_IFLNK, Links: 1})
 	}
 	o, err := Fetch(t.Context(), hostile{files: files}, t.TempDir(), Rules{})
-	if err != nil || len(o.Rejected) != maxRejected+1 {
-		t.Errorf("%d rejected, %v", len(o.Rejected), err)
+	// One more stands for what was not looked at.
+	if err != nil || len(o.Rejected) != MaxRejected || o.Refused != maxListed+1 {
+		t.Errorf("%d rejected, %d refused, %v", len(o.Rejected), o.Refused, err)
+	}
+}
+
+func TestRefusedTypesAreCounted(t *testing.T) {
+	tree := hostile{content: map[string]string{}}
+	for i := range MaxRejected + 50 {
+		p := fmt.Sprint(i)
+		tree.files, tree.content[p] = append(tree.files, reg(p, 1)), "x"
+	}
+	dir, rules := t.TempDir(), Rules{MaxFiles: 1000, MaxBytes: 1000, Types: []string{"image/png"}}
+	o, err := Fetch(t.Context(), tree, dir, rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Validate(rules); err != nil {
+		t.Fatal(err)
+	}
+	if len(o.Artifacts) != 0 || len(o.Rejected) != MaxRejected || o.Refused != MaxRejected+50 {
+		t.Errorf("%d artifacts, %d rejected, %d refused", len(o.Artifacts), len(o.Rejected), o.Refused)
+	}
+	if e, _ := os.ReadDir(dir); len(e) != 0 {
+		t.Errorf("%d files stored", len(e))
+	}
+}
+
+// Ten thousand of the longest names, of characters that JSON writes six times as
+// long, once as artifacts and once with an agent that complains at length.
+func TestListsAreBoundedByTheirBytes(t *testing.T) {
+	long := strings.Repeat("<", 250)
+	tree := hostile{content: map[string]string{}}
+	for i := range 10_000 {
+		p := fmt.Sprintf("%04d%s/%s/%s/%s", i, long, long, long, long)
+		tree.files, tree.content[p] = append(tree.files, reg(p, 0)), ""
+	}
+	dir := t.TempDir()
+	o, err := Fetch(t.Context(), tree, dir, Rules{MaxFiles: 10_000, MaxBytes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := len(o.Artifacts) + o.Refused
+	if total != 10_000 || len(o.Artifacts) < 1000 || !strings.Contains(o.Rejected[0].Reason, "list of artifacts") {
+		t.Errorf("%d artifacts, %d refused: %+v", len(o.Artifacts), o.Refused, o.Rejected[0])
+	}
+	if b, _ := json.Marshal(o.Artifacts); len(b) > maxListing+len(o.Artifacts)*len(dir) {
+		t.Errorf("artifacts have %d bytes", len(b))
+	}
+	if b, _ := json.Marshal(o.Rejected); len(b) > 1<<20 {
+		t.Errorf("rejected files have %d bytes", len(b))
+	}
+	if got := quoted(strings.Repeat("\xff", 1<<20), maxReason); len(got) > 4*maxReason+2 {
+		t.Errorf("a reason has %d bytes", len(got))
 	}
 }
 

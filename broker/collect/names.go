@@ -1,6 +1,7 @@
 package collect
 
 import (
+	"encoding/json"
 	"errors"
 	"strconv"
 	"strings"
@@ -8,16 +9,36 @@ import (
 	"thaw/api"
 )
 
+// Bounds of what an outcome says, so that a job's result fits into the 16 MiB that
+// a client takes as one event.
+const (
+	// MaxRejected is how many refused files are named; more are only counted.
+	MaxRejected = 100
+	// maxListing bounds the list of artifacts, in bytes of JSON.
+	maxListing = 8 << 20
+	// artifactJSON is more than an artifact takes there beside its path: digest,
+	// media type, numbers, and names of fields.
+	artifactJSON = 300
+	// maxReason bounds what a guest's error adds to a reason, in bytes.
+	maxReason = 256
+)
+
+// listed is how many bytes an artifact takes in a list.
+func listed(p string) int {
+	b, _ := json.Marshal(p) // a string
+	return len(b) + artifactJSON
+}
+
 // printable gives a path that may be shown: as it is if it passes, else quoted and shortened.
 func printable(p string) string {
 	if api.CheckPath(p) == nil {
 		return p
 	}
-	if len(p) > api.MaxPath {
-		p = p[:api.MaxPath]
-	}
-	return strconv.QuoteToASCII(p)
+	return quoted(p, api.MaxPath)
 }
+
+// quoted makes the first bytes of hostile text safe to show.
+func quoted(s string, most int) string { return strconv.QuoteToASCII(s[:min(len(s), most)]) }
 
 // paths remembers the paths taken, to find collisions: the same path twice, two
 // that differ only in case, or a file where another needs a directory.

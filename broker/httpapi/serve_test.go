@@ -346,3 +346,35 @@ func TestHostileArtifactNamesAreNotWritten(t *testing.T) {
 		t.Errorf("files outside: %v", e)
 	}
 }
+
+// Whatever the guest calls its files, the result reaches the client: it takes no
+// event above 16 MiB.
+func TestResultsWithHostileNamesArrive(t *testing.T) {
+	part := strings.Repeat("<", 250) // six bytes each in JSON
+	e := echo{content: map[string]string{}}
+	for i := range 10_000 {
+		p := fmt.Sprintf("%04d%s/%s/%s/%s", i, part, part, part, part)
+		if i%2 == 0 {
+			p = "\x1b" + p
+		}
+		e.files = append(e.files, collect.File{Path: p, Mode: unix.S_IFREG, Links: 1})
+	}
+	c := serve(t, e)
+	in, err := c.AddInput(t.Context(), strings.NewReader("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := c.Submit(t.Context(), api.JobRequest{
+		Runtime: "python", Script: "main.py", Inputs: []api.InputRef{{Name: "main.py", Input: in.Input}}, Limits: api.Limits{OutputFiles: 10_000},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if j, err = c.Follow(t.Context(), j.ID, client.Watcher{}); err != nil {
+		t.Fatal(err)
+	}
+	r := j.Result
+	if r.ArtifactCount+r.RejectedCount != 10_000 || len(r.Artifacts) != r.ArtifactCount || len(r.Rejected) != collect.MaxRejected {
+		t.Errorf("%d artifacts, %d rejected: %+v", r.ArtifactCount, r.RejectedCount, r.Error)
+	}
+}
