@@ -17,6 +17,7 @@ const (
 	ExitIntr          = 10
 	ExitInternalError = 17
 	ExitSystemEvent   = 24
+	ExitDirtyRingFull = 31
 )
 
 // Offsets into struct kvm_run.

@@ -8,14 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Requests that gokvm lacks or whose arguments it keeps on the stack.
-var (
-	requestRun            = gokvm.IIO(0x80)                              // KVM_RUN, 4.10
-	requestSetIdentityMap = gokvm.IIOW(0x48, unsafe.Sizeof(uint64(0)))   // KVM_SET_IDENTITY_MAP_ADDR, 4.36
-	requestIrqfd          = gokvm.IIOW(0x76, unsafe.Sizeof(irqfd{}))     // KVM_IRQFD, 4.75
-	requestIoeventfd      = gokvm.IIOW(0x79, unsafe.Sizeof(ioeventfd{})) // KVM_IOEVENTFD, 4.59
-)
-
 // irqfd mirrors struct kvm_irqfd.
 type irqfd struct {
 	fd  uint32
@@ -38,10 +30,17 @@ const ioeventfdDatamatch = 1 // KVM_IOEVENTFD_FLAG_DATAMATCH
 // ioctl passes a pointer as the system call's argument in one expression, as
 // package unsafe demands (pattern 4).
 func ioctl[T any](fd, request uintptr, arg *T) error {
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, request, uintptr(unsafe.Pointer(arg))); errno != 0 {
-		return errno
+	_, err := ioctlValue(fd, request, arg)
+	return err
+}
+
+// ioctlValue is an ioctl whose answer is a number.
+func ioctlValue[T any](fd, request uintptr, arg *T) (int, error) {
+	v, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, request, uintptr(unsafe.Pointer(arg)))
+	if errno != 0 {
+		return 0, errno
 	}
-	return nil
+	return int(v), nil
 }
 
 func (vm *VM) setIdentityMap(addr uint64) error {

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 
 	gokvm "github.com/bobuhiro11/gokvm/kvm"
 	"golang.org/x/sys/unix"
@@ -37,8 +36,10 @@ const apiVersion = 12
 
 // System is /dev/kvm. It holds nothing that needs closing.
 type System struct {
-	file     *os.File
-	mmapSize int
+	file      *os.File
+	mmapSize  int
+	xsaveSize int // bytes
+	stateMSRs stateMSRs
 }
 
 // Open checks file, an open /dev/kvm. The caller closes it after the last use of
@@ -55,7 +56,11 @@ func Open(file *os.File) (*System, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kvm: get size of run area: %w", err)
 	}
-	return &System{file: file, mmapSize: int(size)}, nil
+	s := &System{file: file, mmapSize: int(size)}
+	if err := s.findXSAVESize(); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // Capability returns the value of a KVM_CAP_…; zero means that the host does
@@ -98,9 +103,10 @@ func (s *System) NewVM() (*VM, error) {
 
 // VM is a machine.
 type VM struct {
-	fd      uintptr
-	system  *System
-	regions []*gokvm.UserspaceMemoryRegion // on the heap, see the package comment
+	fd        uintptr
+	system    *System
+	regions   []*gokvm.UserspaceMemoryRegion // on the heap, see the package comment
+	ringBytes int                            // of each vCPU's dirty ring, zero: none
 }
 
 // Close gives up the descriptor. The machine goes when its vCPUs are closed
@@ -150,18 +156,26 @@ func (vm *VM) NewVCPU(id int) (*VCPU, error) {
 		unix.Close(int(fd))
 		return nil, fmt.Errorf("kvm: map run area of vcpu %d: %w", id, err)
 	}
-	return &VCPU{id: id, fd: fd, run: run}, nil
+	c := &VCPU{id: id, fd: fd, system: vm.system, run: run}
+	if vm.ringBytes > 0 {
+		if c.ring, err = mapDirtyRing(int(fd), vm.ringBytes); err != nil {
+			c.Close()
+			return nil, fmt.Errorf("kvm: map dirty ring of vcpu %d: %w", id, err)
+		}
+	}
+	return c, nil
 }
 
 // VCPU is a processor. Run and the register calls belong to one thread;
 // SetImmediateExit may be called from any.
 type VCPU struct {
-	id    int
-	fd    uintptr
-	run   []byte // struct kvm_run
-	regs  gokvm.Regs
-	sregs gokvm.Sregs
-	cpuid gokvm.CPUID
+	id     int
+	fd     uintptr
+	system *System
+	run    []byte // struct kvm_run
+	cpuid  gokvm.CPUID
+	xsave  xsaveArea
+	ring   *DirtyRing // nil: none
 }
 
 // Close unmaps the run area and gives up the descriptor.
@@ -171,7 +185,7 @@ func (c *VCPU) Close() error {
 	}
 	run := c.run
 	c.run = nil
-	if err := errors.Join(unix.Munmap(run), unix.Close(int(c.fd))); err != nil {
+	if err := errors.Join(c.ring.unmap(), unix.Munmap(run), unix.Close(int(c.fd))); err != nil {
 		return fmt.Errorf("kvm: close vcpu %d: %w", c.id, err)
 	}
 	return nil
@@ -184,33 +198,5 @@ func (c *VCPU) SetCPUID(entries []gokvm.CPUIDEntry2) error {
 	if err := gokvm.SetCPUID2(c.fd, &c.cpuid); err != nil {
 		return fmt.Errorf("kvm: set cpuid of vcpu %d: %w", c.id, err)
 	}
-	return nil
-}
-
-// SetRegs sets the general registers.
-func (c *VCPU) SetRegs(r gokvm.Regs) error {
-	c.regs = r
-	if err := gokvm.SetRegs(c.fd, &c.regs); err != nil {
-		return fmt.Errorf("kvm: set registers of vcpu %d: %w", c.id, err)
-	}
-	return nil
-}
-
-// Sregs returns the segment and control registers.
-func (c *VCPU) Sregs() (gokvm.Sregs, error) {
-	r, err := gokvm.GetSregs(c.fd)
-	if err != nil {
-		return gokvm.Sregs{}, fmt.Errorf("kvm: get segment registers of vcpu %d: %w", c.id, err)
-	}
-	return *r, nil
-}
-
-// SetSregs sets the segment and control registers.
-func (c *VCPU) SetSregs(r gokvm.Sregs) error {
-	c.sregs = r
-	if err := gokvm.SetSregs(c.fd, &c.sregs); err != nil {
-		return fmt.Errorf("kvm: set segment registers of vcpu %d: %w", c.id, err)
-	}
-	runtime.KeepAlive(c)
 	return nil
 }
