@@ -19,6 +19,7 @@ const (
 	CodeScriptMissing    Code = "script_missing"     // 422: script is not among the inputs
 	CodeUnknownInput     Code = "unknown_input"      // 422: input handle not known to this tenant
 	CodeInputTooLarge    Code = "input_too_large"    // 413
+	CodeUploadStalled    Code = "upload_stalled"     // 408: no byte of an upload came for a while
 	CodeQuotaExceeded    Code = "quota_exceeded"     // 429: the tenant's inputs or jobs are at their bound
 	CodeQueueFull        Code = "queue_full"         // 429
 	CodeNotFound         Code = "not_found"          // 404: also for what belongs to another tenant
@@ -51,7 +52,7 @@ const (
 var statusOf = map[Code]int{
 	CodeBadRequest: http.StatusBadRequest, CodeForbidden: http.StatusForbidden, CodeNotFound: http.StatusNotFound,
 	CodeConflict: http.StatusConflict, CodeInputTooLarge: http.StatusRequestEntityTooLarge,
-	CodeRequestInvalid: http.StatusUnprocessableEntity, CodeLimitImpossible: http.StatusUnprocessableEntity,
+	CodeUploadStalled: http.StatusRequestTimeout, CodeRequestInvalid: http.StatusUnprocessableEntity, CodeLimitImpossible: http.StatusUnprocessableEntity,
 	CodeUnknownProfile: http.StatusUnprocessableEntity, CodeNetworkDenied: http.StatusUnprocessableEntity,
 	CodeScriptMissing: http.StatusUnprocessableEntity, CodeUnknownInput: http.StatusUnprocessableEntity,
 	CodeQuotaExceeded: http.StatusTooManyRequests, CodeQueueFull: http.StatusTooManyRequests,

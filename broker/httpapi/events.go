@@ -38,7 +38,8 @@ func (h handlers) eventsOperation(a huma.API) huma.Operation {
 		Summary: "Follow a job as server-sent events",
 		Description: "Events: state (StateEvent), stdout and stderr (OutputEvent), gap (GapEvent), result (Job, the last one). " +
 			"The stream starts with what is kept of the past. A reader that is slow slows the program down, within bounds; " +
-			"what it misses beyond them, or what is no longer kept when it resumes, is told by a gap event.",
+			"what it misses beyond them, or what is no longer kept when it resumes, is told by a gap event. " +
+			"A stream that is not taken for two minutes is cut; a reader resumes it with Last-Event-ID.",
 		Errors: []int{http.StatusForbidden, http.StatusNotFound},
 		Responses: map[string]*huma.Response{"200": {
 			Description: "The stream", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{AnyOf: anyOf}}},
@@ -60,14 +61,15 @@ func (h handlers) events(ctx context.Context, in *eventsInput) (*huma.StreamResp
 		c.SetHeader("Content-Type", "text/event-stream")
 		c.SetHeader("Cache-Control", "no-store")
 		_, w := humago.Unwrap(c)
-		stream(c.Context(), w, r)
+		out := newPatientWriter(w, h.stalls.download)
+		defer out.done()
+		stream(c.Context(), out, r)
 	}}, nil
 }
 
 // stream writes entries until the log ends or the caller goes away.
-func stream(ctx context.Context, w http.ResponseWriter, r *eventlog.Reader) {
-	flush := http.NewResponseController(w)
-	if flush.Flush() != nil { // headers go out before the first event
+func stream(ctx context.Context, w *patientWriter, r *eventlog.Reader) {
+	if w.flush() != nil { // headers go out before the first event
 		return
 	}
 	for {
@@ -90,7 +92,7 @@ func stream(ctx context.Context, w http.ResponseWriter, r *eventlog.Reader) {
 		if _, err := w.Write(buf.Bytes()); err != nil {
 			return
 		}
-		if flush.Flush() != nil {
+		if w.flush() != nil {
 			return
 		}
 	}

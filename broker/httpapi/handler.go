@@ -21,12 +21,15 @@ const maxJobRequest = 2 << 20
 // handlers are the operations' receivers.
 type handlers struct {
 	broker *broker.Broker
+	stalls stalls
 }
 
 // Handler serves every operation, and answers unknown paths in the shape of the rest.
-func Handler(b *broker.Broker) http.Handler {
+func Handler(b *broker.Broker) http.Handler { return handler(handlers{b, defaultStalls}) }
+
+func handler(h handlers) http.Handler {
 	mux := http.NewServeMux()
-	register(mux, b)
+	register(mux, h)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		e := api.Errorf(api.CodeNotFound, "there is no %s %s", r.Method, r.URL.Path).WithRemedy("GET /openapi.json describes the interface")
 		w.Header().Set("Content-Type", "application/json")
@@ -38,7 +41,7 @@ func Handler(b *broker.Broker) http.Handler {
 
 // Document is the OpenAPI 3.1 document of the operations, indented.
 func Document() ([]byte, error) {
-	a := register(http.NewServeMux(), nil)
+	a := register(http.NewServeMux(), handlers{})
 	b, err := json.MarshalIndent(a.OpenAPI(), "", "  ")
 	return append(b, '\n'), err
 }
@@ -51,7 +54,7 @@ func (m restOfPath) HandleFunc(pattern string, h func(http.ResponseWriter, *http
 	m.ServeMux.HandleFunc(strings.Replace(pattern, "{path}", "{path...}", 1), h)
 }
 
-func register(mux *http.ServeMux, b *broker.Broker) huma.API {
+func register(mux *http.ServeMux, h handlers) huma.API {
 	useOurErrors()
 	config := huma.DefaultConfig("Thaw", apiVersion)
 	config.Info.Description = "Runs Python and Node programs in microVMs. Served on a Unix socket; the caller is the user who connects. " +
@@ -59,7 +62,6 @@ func register(mux *http.ServeMux, b *broker.Broker) huma.API {
 	config.CreateHooks = nil // no $schema links in bodies
 	config.DocsPath, config.SchemasPath = "", ""
 	a := humago.New(restOfPath{mux}, config)
-	h := handlers{b}
 	errs := []int{http.StatusForbidden, http.StatusNotFound}
 	op := func(id, method, path, summary string) huma.Operation {
 		return huma.Operation{OperationID: id, Method: method, Path: path, Summary: summary, Errors: errs}
@@ -71,7 +73,7 @@ func register(mux *http.ServeMux, b *broker.Broker) huma.API {
 	in.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 		"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},
 	}}
-	in.Errors = append(in.Errors, http.StatusRequestEntityTooLarge, http.StatusTooManyRequests)
+	in.Errors = append(in.Errors, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusTooManyRequests)
 	huma.Register(a, in, h.addInput)
 	huma.Register(a, op("remove-input", http.MethodDelete, "/v1/inputs/{input}", "Delete an upload, once no job needs it"), h.removeInput)
 

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"io"
+	"net/http"
 	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -24,13 +25,14 @@ func (h handlers) info(ctx context.Context, _ *struct{}) (*body[api.Info], error
 
 // rawInput gets at the request's body as a stream: uploads are never held in memory.
 type rawInput struct {
-	content io.Reader
+	body io.Reader
+	conn *http.ResponseController
 }
 
 // Resolve implements huma.Resolver.
 func (r *rawInput) Resolve(ctx huma.Context) []error {
-	req, _ := humago.Unwrap(ctx)
-	r.content = req.Body
+	req, w := humago.Unwrap(ctx)
+	r.body, r.conn = req.Body, http.NewResponseController(w)
 	return nil
 }
 
@@ -39,7 +41,7 @@ func (h handlers) addInput(ctx context.Context, in *rawInput) (*body[api.Input],
 	if err != nil {
 		return nil, err
 	}
-	got, err := h.broker.AddInput(tenant, in.content)
+	got, err := h.broker.AddInput(tenant, &patientReader{in.body, in.conn, h.stalls.upload})
 	if err != nil {
 		return nil, err
 	}
@@ -143,6 +145,9 @@ func (h handlers) artifact(ctx context.Context, in *artifactPath) (*huma.StreamR
 		c.SetHeader("Content-Disposition", "attachment")
 		c.SetHeader("Content-Length", strconv.FormatInt(a.Size, 10))
 		c.SetHeader("Thaw-Sha256", a.SHA256)
-		_, _ = io.Copy(c.BodyWriter(), f) // the caller went away: it sees a short body
+		_, w := humago.Unwrap(c)
+		out := newPatientWriter(w, h.stalls.download)
+		defer out.done()
+		_, _ = io.Copy(out, f) // the caller went away: it sees a short body
 	}}, nil
 }

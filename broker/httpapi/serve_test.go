@@ -102,6 +102,12 @@ func (p *echoProcess) Wait() (broker.ExitStatus, error) {
 // serve starts a daemon on a socket and returns a client of it.
 func serve(t *testing.T, l broker.Launcher) *client.Client {
 	t.Helper()
+	return serveBy(t, l, httpapi.NewServer)
+}
+
+// serveBy is serve with a server of one's own.
+func serveBy(t *testing.T, l broker.Launcher, newServer func(*broker.Broker, *slog.Logger) *http.Server) *client.Client {
+	t.Helper()
 	b, err := broker.New(broker.Config{
 		StateDir: t.TempDir(), Launcher: l, Capacity: admission.Need{MemoryMiB: 4096, DiskBytes: 8 << 30, CPUMilli: 8000, Machines: 4}, InputBytes: 1 << 20,
 	})
@@ -113,7 +119,7 @@ func serve(t *testing.T, l broker.Launcher) *client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httpapi.NewServer(b, slog.New(slog.DiscardHandler))
+	server := newServer(b, slog.New(slog.DiscardHandler))
 	done := make(chan struct{})
 	go func() { server.Serve(listener); close(done) }()
 	c, err := client.New("unix://" + socket)

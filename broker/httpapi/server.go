@@ -36,10 +36,12 @@ func tenantOf(ctx context.Context) (string, error) {
 }
 
 // NewServer makes a server for connections of a Unix socket.
-func NewServer(b *broker.Broker, log *slog.Logger) *http.Server {
+func NewServer(b *broker.Broker, log *slog.Logger) *http.Server { return newServer(Handler(b), log) }
+
+func newServer(h http.Handler, log *slog.Logger) *http.Server {
 	known := newConns()
 	return &http.Server{
-		Handler:           Handler(b),
+		Handler:           h,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
