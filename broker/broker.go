@@ -63,6 +63,7 @@ func (b *Broker) Shutdown(ctx context.Context) error {
 	for _, j := range jobs {
 		j.decide(api.StateFailed, api.Errorf(api.CodeDaemonStopping, "the daemon was told to stop"))
 	}
+	b.inputs.Close()
 	done := make(chan struct{})
 	go func() { b.running.Wait(); close(done) }()
 	select {

@@ -2,8 +2,8 @@
 // a file of one tenant; for every other tenant it does not exist.
 //
 // Files live in a directory of the store's own, which is emptied at start: a
-// handle is good for as long as the daemon runs, and at most for Options.TTL
-// after its last use.
+// handle is good for as long as the daemon runs, and for Options.TTL after its
+// last use; its file goes within a minute of that.
 package inputs
 
 import (
@@ -58,7 +58,12 @@ type Store struct {
 	records map[string]*record // protected by mu, as is the rest
 	held    map[string]int64   // bytes of each tenant, with those being uploaded
 	files   map[string]int     // likewise their number
+	sweep   *time.Timer        // nil while there is nothing to sweep
+	closed  bool
 }
+
+// sweepEvery is how late an expired input may go.
+const sweepEvery = time.Minute
 
 // Open makes an empty store in dir, removing what an earlier one left there.
 func Open(dir string, opts Options) (*Store, error) {
@@ -74,7 +79,6 @@ func Open(dir string, opts Options) (*Store, error) {
 // Add stores what r gives. It reads at most one byte more than an input may have,
 // and fails with ErrTooLarge or ErrQuota.
 func (s *Store) Add(tenant string, r io.Reader) (Input, error) {
-	s.Sweep(time.Now())
 	limit, err := s.reserve(tenant)
 	if err != nil {
 		return Input{}, err
@@ -89,7 +93,37 @@ func (s *Store) Add(tenant string, r io.Reader) (Input, error) {
 		return Input{}, err
 	}
 	s.records[in.ID] = &record{Input: in, tenant: tenant, used: time.Now()}
+	s.arm()
 	return in, nil
+}
+
+// arm makes sure that a sweep comes. Preconditions: mu is held.
+func (s *Store) arm() {
+	if s.sweep == nil && !s.closed && len(s.records) > 0 {
+		s.sweep = time.AfterFunc(min(s.opts.TTL, sweepEvery), s.swept)
+	}
+}
+
+// swept is the timer's sweep, and orders the next one.
+func (s *Store) swept() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sweep = nil
+	if s.closed {
+		return
+	}
+	s.expire(time.Now())
+	s.arm()
+}
+
+// Close ends the sweeps. Files stay until the next Open.
+func (s *Store) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.sweep != nil {
+		s.sweep.Stop()
+	}
 }
 
 // reserve takes the most that the next input may have from the tenant's quota.
@@ -217,10 +251,9 @@ func (s *Store) drop(r *record) error {
 	return nil
 }
 
-// Sweep deletes inputs that nobody has used for Options.TTL.
-func (s *Store) Sweep(now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// expire deletes inputs that nobody has used for Options.TTL. Preconditions: mu is
+// held.
+func (s *Store) expire(now time.Time) {
 	for _, r := range s.records {
 		if r.pins == 0 && now.Sub(r.used) > s.opts.TTL {
 			// A file that cannot be removed goes at the next start of the daemon.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 )
 
@@ -92,7 +93,9 @@ func TestExpiryAndPins(t *testing.T) {
 	if _, err := s.Pin("a", a.ID); err != nil {
 		t.Fatal(err)
 	}
-	s.Sweep(time.Now().Add(2 * time.Hour))
+	s.mu.Lock()
+	s.expire(time.Now().Add(2 * time.Hour))
+	s.mu.Unlock()
 	if _, err := s.Open(b.ID); !errors.Is(err, ErrNotFound) {
 		t.Errorf("expired input: %v", err)
 	}
@@ -111,6 +114,40 @@ func TestExpiryAndPins(t *testing.T) {
 	if files(t, s) != 0 {
 		t.Errorf("%d files left", files(t, s))
 	}
+}
+
+// Nobody has to come for an input to expire.
+func TestExpiryNeedsNoUpload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, roomy)
+		defer s.Close()
+		pinned, err := s.Add("a", strings.NewReader("p"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Pin("a", pinned.ID); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Add("a", strings.NewReader("x")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(roomy.TTL)
+		synctest.Wait()
+		if n := files(t, s); n != 2 {
+			t.Errorf("%d files before their time", n)
+		}
+		time.Sleep(sweepEvery + time.Second)
+		synctest.Wait()
+		if n := files(t, s); n != 1 {
+			t.Errorf("%d files when one is pinned", n)
+		}
+		s.Unpin(pinned.ID)
+		time.Sleep(roomy.TTL + sweepEvery + time.Second)
+		synctest.Wait()
+		if n := files(t, s); n != 0 || s.sweep != nil {
+			t.Errorf("%d files in the end, timer %v", n, s.sweep)
+		}
+	})
 }
 
 func TestOpenEmptiesTheStore(t *testing.T) {
