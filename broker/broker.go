@@ -49,7 +49,8 @@ func New(cfg Config) (*Broker, error) {
 		}
 	}
 	return &Broker{
-		cfg: cfg, inputs: store, pool: admission.New(cfg.Capacity, cfg.MaxQueue), most: maxLimits(cfg.Capacity), jobs: map[string]*job{},
+		cfg: cfg, inputs: store, most: maxLimits(cfg.Capacity), jobs: map[string]*job{},
+		pool: admission.New(admission.Options{Capacity: cfg.Capacity, MaxQueue: cfg.MaxQueue, TenantMachines: int64(cfg.TenantMachines)}),
 	}, nil
 }
 

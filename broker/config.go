@@ -24,6 +24,7 @@ type Config struct {
 	TenantInputBytes int64         // of all inputs of a tenant
 	TenantInputs     int           // inputs of a tenant
 	TenantJobs       int           // unfinished jobs of a tenant
+	TenantMachines   int           // machines of a tenant at a time; 0: all that the host has
 	TenantQueue      int           // those of them that wait for admission
 	KeepTenantJobs   int           // finished jobs kept for a tenant; older ones are deleted
 	KeepTenantBytes  int64         // of their artifacts: admission counts those of unfinished jobs only

@@ -71,7 +71,7 @@ func (b *Broker) admit(tenant string, p plan) (*job, error) {
 			WithRemedy("wait for some to end, or cancel them")
 	}
 	var err error
-	if j.ticket, err = b.pool.Enter(p.need()); err != nil {
+	if j.ticket, err = b.pool.Enter(tenant, p.need()); err != nil {
 		return nil, err
 	}
 	if err := os.Mkdir(j.dir, 0o700); err != nil {

@@ -1,6 +1,7 @@
 // Package admission decides when a job may take memory, disk, CPU and a machine
 // from the host: at once, after waiting in a bounded first-in first-out queue, or
-// never.
+// never. A job whose tenant has its share of the machines waits without holding
+// up those behind it.
 package admission
 
 import (
@@ -50,45 +51,56 @@ func (n Need) exceeds(have Need) *TooLargeError {
 	return nil
 }
 
-// Pool holds the host's capacity, reserves already taken off.
-type Pool struct {
-	capacity Need
-	maxQueue int
-
-	mu    sync.Mutex
-	used  Need      // protected by mu
-	queue []*Ticket // protected by mu; not yet admitted, oldest first
+// Options bounds a pool.
+type Options struct {
+	Capacity       Need
+	MaxQueue       int   // jobs that wait
+	TenantMachines int64 // machines of one tenant at a time; 0 is all
 }
 
-// New makes a pool with a capacity and a bound for its queue.
-func New(capacity Need, maxQueue int) *Pool {
-	return &Pool{capacity: capacity, maxQueue: maxQueue}
+// Pool holds the host's capacity, reserves already taken off.
+type Pool struct {
+	opts Options
+
+	mu      sync.Mutex
+	used    Need             // protected by mu
+	tenants map[string]int64 // protected by mu; admitted machines
+	queue   []*Ticket        // protected by mu; not yet admitted, oldest first
+}
+
+// New makes a pool.
+func New(o Options) *Pool {
+	if o.TenantMachines == 0 {
+		o.TenantMachines = o.Capacity.Machines
+	}
+	return &Pool{opts: o, tenants: map[string]int64{}}
 }
 
 // Capacity is what the pool can give in all.
-func (p *Pool) Capacity() Need { return p.capacity }
+func (p *Pool) Capacity() Need { return p.opts.Capacity }
 
 // Ticket is a job's place in the queue and then its share. It must be released,
 // admitted or not; releasing twice is harmless.
 type Ticket struct {
 	pool     *Pool
+	tenant   string
 	need     Need
 	admitted chan struct{}
 	released bool // protected by pool.mu
 }
 
-// Enter queues a need. It fails with *TooLargeError if the pool could never give
+// Enter queues a tenant's need. It fails with *TooLargeError if the pool could never give
 // it and with ErrQueueFull if too many wait already.
-func (p *Pool) Enter(need Need) (*Ticket, error) {
-	if e := need.exceeds(p.capacity); e != nil {
+func (p *Pool) Enter(tenant string, need Need) (*Ticket, error) {
+	if e := need.exceeds(p.opts.Capacity); e != nil {
 		return nil, e
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t := &Ticket{pool: p, need: need, admitted: make(chan struct{})}
+	t := &Ticket{pool: p, tenant: tenant, need: need, admitted: make(chan struct{})}
 	p.queue = append(p.queue, t)
 	p.admit()
-	if len(p.queue) > p.maxQueue {
+	if len(p.queue) > p.opts.MaxQueue {
 		p.queue = p.queue[:len(p.queue)-1]
 		t.released = true
 		return nil, ErrQueueFull
@@ -97,18 +109,25 @@ func (p *Pool) Enter(need Need) (*Ticket, error) {
 }
 
 // admit lets in as many as fit, in order: a large job is not overtaken for ever
-// by small ones. Preconditions: mu is held.
+// by small ones. Only who waits for machines of its own tenant is passed by.
+// Preconditions: mu is held.
 func (p *Pool) admit() {
-	for len(p.queue) > 0 {
-		t := p.queue[0]
+	var waiting []*Ticket
+	for i, t := range p.queue {
+		if p.tenants[t.tenant]+t.need.Machines > p.opts.TenantMachines {
+			waiting = append(waiting, t)
+			continue
+		}
 		after := p.used.add(t.need, 1)
-		if after.exceeds(p.capacity) != nil {
-			return
+		if after.exceeds(p.opts.Capacity) != nil {
+			waiting = append(waiting, p.queue[i:]...)
+			break
 		}
 		p.used = after
-		p.queue = p.queue[1:]
+		p.tenants[t.tenant] += t.need.Machines
 		close(t.admitted)
 	}
+	p.queue = waiting
 }
 
 // Admitted reports whether the ticket has its share.
@@ -146,6 +165,9 @@ func (t *Ticket) Release() {
 	select {
 	case <-t.admitted:
 		p.used = p.used.add(t.need, -1)
+		if p.tenants[t.tenant] -= t.need.Machines; p.tenants[t.tenant] == 0 {
+			delete(p.tenants, t.tenant)
+		}
 	default:
 		for i, q := range p.queue {
 			if q == t {

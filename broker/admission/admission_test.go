@@ -13,7 +13,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func enter(t *testing.T, p *Pool, n Need) *Ticket {
 	t.Helper()
-	k, err := p.Enter(n)
+	k, err := p.Enter("t", n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,10 +30,10 @@ func admitted(k *Ticket) bool {
 }
 
 func TestTooLarge(t *testing.T) {
-	p := New(Need{MemoryMiB: 100, DiskBytes: 100, CPUMilli: 100, Machines: 1}, 1)
+	p := New(Options{Capacity: Need{MemoryMiB: 100, DiskBytes: 100, CPUMilli: 100, Machines: 1}, MaxQueue: 1})
 	for _, n := range []Need{{MemoryMiB: 101}, {DiskBytes: 101}, {CPUMilli: 101}, {Machines: 2}} {
 		var e *TooLargeError
-		if _, err := p.Enter(n); !errors.As(err, &e) {
+		if _, err := p.Enter("t", n); !errors.As(err, &e) {
 			t.Errorf("%+v: %v", n, err)
 		}
 	}
@@ -43,14 +43,14 @@ func TestTooLarge(t *testing.T) {
 }
 
 func TestOrderAndQueueBound(t *testing.T) {
-	p := New(Need{MemoryMiB: 100, Machines: 10}, 2)
+	p := New(Options{Capacity: Need{MemoryMiB: 100, Machines: 10}, MaxQueue: 2})
 	a := enter(t, p, Need{MemoryMiB: 80, Machines: 1})
 	big := enter(t, p, Need{MemoryMiB: 90, Machines: 1})
 	small := enter(t, p, Need{MemoryMiB: 10, Machines: 1})
 	if !admitted(a) || admitted(big) || admitted(small) {
 		t.Fatal("a small job overtook a waiting large one")
 	}
-	if _, err := p.Enter(Need{MemoryMiB: 1}); !errors.Is(err, ErrQueueFull) {
+	if _, err := p.Enter("t", Need{MemoryMiB: 1}); !errors.Is(err, ErrQueueFull) {
 		t.Fatalf("third in a queue of two: %v", err)
 	}
 	a.Release()
@@ -65,8 +65,39 @@ func TestOrderAndQueueBound(t *testing.T) {
 	}
 }
 
+func TestATenantsShare(t *testing.T) {
+	p := New(Options{Capacity: Need{Machines: 3}, MaxQueue: 10, TenantMachines: 2})
+	take := func(tenant string) *Ticket {
+		t.Helper()
+		k, err := p.Enter(tenant, Need{Machines: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	a1, a2, a3, b1, b2 := take("a"), take("a"), take("a"), take("b"), take("b")
+	if !admitted(a1) || !admitted(a2) || admitted(a3) || !admitted(b1) || admitted(b2) {
+		t.Fatal("one machine of three is the other tenant's")
+	}
+	// The place that b leaves is b's: a has its share.
+	b1.Release()
+	if admitted(a3) || !admitted(b2) {
+		t.Fatalf("after b's first: a3 %v b2 %v", admitted(a3), admitted(b2))
+	}
+	a1.Release()
+	if !admitted(a3) {
+		t.Fatal("a has one and may have two")
+	}
+	for _, k := range []*Ticket{a2, a3, b2} {
+		k.Release()
+	}
+	if p.used != (Need{}) || len(p.tenants) != 0 || p.Queued() != 0 {
+		t.Errorf("left over: %+v, %v", p.used, p.tenants)
+	}
+}
+
 func TestLeavingTheQueue(t *testing.T) {
-	p := New(Need{Machines: 1}, 5)
+	p := New(Options{Capacity: Need{Machines: 1}, MaxQueue: 5})
 	a := enter(t, p, Need{Machines: 1})
 	b := enter(t, p, Need{Machines: 1})
 	c := enter(t, p, Need{Machines: 1})
@@ -84,13 +115,13 @@ func TestLeavingTheQueue(t *testing.T) {
 }
 
 func TestNeverOverCapacity(t *testing.T) {
-	p := New(Need{Machines: 3}, 1000)
+	p := New(Options{Capacity: Need{Machines: 3}, MaxQueue: 1000})
 	var mu sync.Mutex
 	running, peak := 0, 0
 	var wg sync.WaitGroup
 	for range 200 {
 		wg.Go(func() {
-			k, err := p.Enter(Need{Machines: 1})
+			k, err := p.Enter("t", Need{Machines: 1})
 			if err != nil || k.Wait(context.Background()) != nil {
 				t.Error("not admitted")
 				return

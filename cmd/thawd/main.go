@@ -27,6 +27,7 @@ import (
 type options struct {
 	socket, group, stateDir, kernel, images, bin string
 	dev, json                                    bool
+	tenantMachines                               int
 	readyTimeout                                 time.Duration
 }
 
@@ -58,6 +59,7 @@ func run(args []string, stderr io.Writer) int {
 	f.StringVar(&o.bin, "bin", executableDir(), "folder of thaw-vmm and thaw-init")
 	f.BoolVar(&o.dev, "dev", false, "development mode: start although the host lacks cgroup controllers")
 	f.BoolVar(&o.json, "json", false, "write logs and errors as JSON")
+	f.IntVar(&o.tenantMachines, "tenant-machines", 0, "machines that one user may have at a time; more jobs of theirs wait (default: all that the host has)")
 	f.DurationVar(&o.readyTimeout, "ready-timeout", 0, "how long a guest may take to be ready (default 30s, in the lab 5m)")
 	cmd.SetArgs(args)
 	cmd.SetErr(stderr)

@@ -40,6 +40,9 @@ const (
 
 // serve runs the daemon until ctx ends.
 func serve(ctx context.Context, o options, log *slog.Logger) error {
+	if o.tenantMachines < 0 {
+		return api.Errorf(api.CodeBadRequest, "--tenant-machines cannot be %d", o.tenantMachines).WithRemedy("give a positive number, or leave it out")
+	}
 	host := hostinfo.Detect()
 	if err := fit(host, o.dev); err != nil {
 		return err
@@ -65,7 +68,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	}
 	defer machines.Close()
 	b, err := broker.New(broker.Config{
-		StateDir: o.stateDir, Version: version.Get().Short(), Dev: o.dev, Host: host, Log: log,
+		StateDir: o.stateDir, Version: version.Get().Short(), Dev: o.dev, Host: host, Log: log, TenantMachines: o.tenantMachines,
 		Launcher: launch.New(launch.Config{
 			VMM: filepath.Join(o.bin, "thaw-vmm"), Assets: set, Journal: machines, Host: host, Dev: o.dev, ReadyTimeout: o.readyTimeout, Log: log,
 		}),
