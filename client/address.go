@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"thaw/api"
+	"thaw/internal/checkout"
 )
 
 // DefaultSocket is where thawd listens unless told otherwise.
@@ -14,15 +15,15 @@ const DefaultSocket = "/run/thaw/thawd.sock"
 // HostEnv is the environment variable that names the daemon's host.
 const HostEnv = "THAW_HOST"
 
-const labSocketName = "thaw-lab.sock"
-
 // LabSocket is where the lab forwards the socket of the daemon in it: the user's
-// runtime directory, or /run/thaw where there is none.
+// runtime directory, or /run/thaw where there is none. Programs of one source tree
+// agree on it and share it with no other tree; others name the socket that
+// `thaw lab status` shows.
 func LabSocket() string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
-		return filepath.Join(dir, labSocketName)
+		return filepath.Join(dir, checkout.Suffixed("thaw-lab")+".sock")
 	}
-	return "/run/thaw/lab.sock"
+	return filepath.Join("/run/thaw", checkout.Suffixed("lab")+".sock")
 }
 
 // Resolve turns a host as users write it into a socket's path: "" is $THAW_HOST or

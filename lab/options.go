@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"thaw/internal/checkout"
 )
 
 // Options says what kind of lab to start. The zero value is a good lab.
@@ -121,8 +123,9 @@ func runtimeDir() string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("thaw-%d", os.Geteuid()))
 }
 
-// DefaultStateDir is the state folder of the user's one detached lab.
-func DefaultStateDir() string { return filepath.Join(runtimeDir(), "lab") }
+// DefaultStateDir is the state folder of the detached lab that the user has for
+// this source tree: a lab runs the tree's own daemon.
+func DefaultStateDir() string { return filepath.Join(runtimeDir(), checkout.Suffixed("lab")) }
 
 // makeStateDir makes the state folder, a new one when path is empty. remove is
 // what to call at the end of the lab.

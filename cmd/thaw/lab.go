@@ -85,6 +85,9 @@ func (a *app) printLab(s lab.Status) error {
 		fmt.Fprintf(a.stdout, ", up after %.0f s, %d restarts, daemon %s", s.BootSeconds, s.Restarts, s.Service)
 	}
 	fmt.Fprintln(a.stdout)
+	for socket := range s.Forward {
+		fmt.Fprintln(a.stdout, "socket", socket)
+	}
 	if s.Error != "" {
 		fmt.Fprintln(a.stdout, s.Error)
 	}
