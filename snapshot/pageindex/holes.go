@@ -1,0 +1,60 @@
+package pageindex
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// joinGap is the longest hole, in pages, that is not worth a map of its own: a
+// restore maps each run of the template, and the number of maps is bounded.
+const joinGap = 15
+
+// FromHoles returns the index of a template whose memory is the sparse file f of
+// size bytes, a multiple of PageSize: Base runs where it holds data (SEEK_DATA),
+// nothing where it has holes. Holes shorter than 16 pages count as data.
+// The file's position changes.
+func FromHoles(f *os.File, size int64) (*Index, error) {
+	if size < 0 || size%PageSize != 0 || size/PageSize > 1<<32-1 {
+		return nil, fmt.Errorf("pageindex: %d bytes of memory: %w", size, ErrIndex)
+	}
+	x := &Index{Pages: uint32(size / PageSize)}
+	for at := int64(0); at < size; {
+		data, err := f.Seek(at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			break // holes to the end
+		}
+		if err != nil {
+			return nil, fmt.Errorf("pageindex: find data: %w", err)
+		}
+		if data >= size {
+			break
+		}
+		hole, err := f.Seek(data, unix.SEEK_HOLE)
+		if err != nil {
+			return nil, fmt.Errorf("pageindex: find a hole: %w", err)
+		}
+		x.addData(data, min(hole, size))
+		at = hole
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return nil, fmt.Errorf("pageindex: rewind: %w", err)
+	}
+	return x, nil
+}
+
+// addData appends the pages that hold bytes from to to, or joins them to the last run.
+func (x *Index) addData(from, to int64) {
+	first, end := uint32(from/PageSize), uint32((to+PageSize-1)/PageSize)
+	if n := len(x.Runs); n > 0 {
+		last := &x.Runs[n-1]
+		if first <= last.End()+joinGap {
+			last.Count = max(last.End(), end) - last.First
+			return
+		}
+	}
+	x.Runs = append(x.Runs, Run{First: first, Count: end - first, Source: Base, At: first})
+}
