@@ -103,13 +103,16 @@ func TestStreamThatIsNotTakenIsCut(t *testing.T) {
 func TestQuietStreamLives(t *testing.T) {
 	c := impatient(t, echo{})
 	j := submit(t, c, "wait")
+	cancelled := make(chan error, 1)
 	time.AfterFunc(time.Second, func() {
-		if _, err := c.Cancel(t.Context(), j.ID); err != nil {
-			t.Error(err)
-		}
+		_, err := c.Cancel(t.Context(), j.ID)
+		cancelled <- err
 	})
 	if j, err := c.Follow(t.Context(), j.ID, client.Watcher{}); err != nil || j.State != api.StateCancelled {
 		t.Errorf("%s, %v", j.State, err)
+	}
+	if err := <-cancelled; err != nil { // the server is closed after it has answered
+		t.Error(err)
 	}
 }
 
