@@ -38,8 +38,7 @@ func (c *conn) serve() {
 	defer c.nc.Close()
 	defer func() {
 		if e := c.current(); e != nil {
-			e.abandon()
-			<-e.finished
+			e.lost(c)
 		}
 	}()
 	for {
@@ -71,7 +70,7 @@ func isDisconnect(err error) bool {
 // request are sent and return nil.
 func (c *conn) handle(f agentproto.Frame) error {
 	if e := c.current(); e != nil {
-		return e.handle(f)
+		return e.handle(c, f)
 	}
 	switch f.Type {
 	case agentproto.FrameStdin, agentproto.FrameSignal, agentproto.FrameCancel, agentproto.FramePutData:
@@ -93,6 +92,8 @@ func (c *conn) handle(f agentproto.Frame) error {
 		return c.send(agentproto.FrameOK, u)
 	case agentproto.FrameExec:
 		return c.startExec(f.Payload)
+	case agentproto.FrameAttach:
+		return c.attachExec(f.Payload)
 	case agentproto.FramePut:
 		return c.put(f.Payload)
 	case agentproto.FrameGet:
@@ -139,6 +140,11 @@ func (c *conn) setCurrent(e *execution) {
 func (c *conn) send(t agentproto.FrameType, v any) error {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
+	return c.sendLocked(t, v)
+}
+
+// sendLocked is send for who holds wmu.
+func (c *conn) sendLocked(t agentproto.FrameType, v any) error {
 	b, err := agentproto.AppendMessage(c.wbuf[:0], t, v)
 	if err != nil {
 		return err

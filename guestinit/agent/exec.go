@@ -16,7 +16,8 @@ import (
 
 // execution is one running exec.
 type execution struct {
-	c       *conn
+	s       *Server
+	link    *link
 	id      uint64
 	req     agentproto.ExecRequest
 	group   *cgroup.Group
@@ -26,6 +27,10 @@ type execution struct {
 
 	stdin          *stdin // nil if the job has none
 	stdout, stderr *output
+	control        *os.File // the agent's end of the job's descriptor 3, or nil
+
+	terms     chan terms // new ones, for await
+	mainEnded uint64     // when the main process ended, in Server.ends; protected by Server.mu
 
 	cancel    chan struct{} // closed when the host asks for the end
 	abandoned chan struct{} // closed when nobody waits for the result any more
@@ -36,37 +41,45 @@ type execution struct {
 
 // startExec starts what the request asks for and leaves it running.
 func (c *conn) startExec(payload []byte) error {
-	e := &execution{
-		c: c, id: c.s.execIDs.Add(1),
-		cancel: make(chan struct{}), abandoned: make(chan struct{}), finished: make(chan struct{}),
-	}
-	if ok, err := c.decode(payload, &e.req); !ok {
+	var req agentproto.ExecRequest
+	if ok, err := c.decode(payload, &req); !ok {
 		return err
 	}
-	if err := c.s.addExec(e); err != nil {
+	e, err := c.s.launch(req, false)
+	if err != nil {
 		return c.sendError(err)
 	}
-	if err := e.start(); err != nil {
-		c.s.removeExec(e)
-		return c.sendError(err)
+	_, err = e.attach(c)
+	return err
+}
+
+// launch starts a program, with a control socket at its descriptor 3 if
+// control. Nobody is attached to it yet; one that is not persistent must be
+// attached to at once.
+func (s *Server) launch(req agentproto.ExecRequest, control bool) (*execution, error) {
+	e := &execution{
+		s: s, link: newLink(), id: s.execIDs.Add(1), req: req, terms: make(chan terms),
+		cancel: make(chan struct{}), abandoned: make(chan struct{}), finished: make(chan struct{}),
 	}
-	c.setCurrent(e)
-	// Before any output: nothing else of this exec writes yet.
-	err := c.send(agentproto.FrameStarted, agentproto.Started{
-		PID: int32(e.proc.PID), ExecID: e.id, Skipped: c.s.cfg.Cgroups.Skipped(),
-	})
+	if err := s.addExec(e); err != nil {
+		return nil, err
+	}
+	if err := e.start(control); err != nil {
+		s.removeExec(e)
+		return nil, err
+	}
 	if e.stdin != nil {
 		go e.stdin.run()
 	}
 	go e.stdout.run()
 	go e.stderr.run()
 	go e.supervise()
-	return err
+	return e, nil
 }
 
 // start makes the group and the pipes and launches the program.
-func (e *execution) start() (err error) {
-	s := e.c.s
+func (e *execution) start(control bool) (err error) {
+	s := e.s
 	e.fillDefaults()
 	path, err := lookPath(e.req.Argv[0], e.req.Env)
 	if err != nil {
@@ -86,7 +99,7 @@ func (e *execution) start() (err error) {
 	if err != nil {
 		return err
 	}
-	p, err := newPipes(e.req.Stdin, int(e.req.UID), int(e.req.GID))
+	p, err := newPipes(e.req.Stdin, control, int(e.req.UID), int(e.req.GID))
 	if err != nil {
 		return err
 	}
@@ -100,6 +113,7 @@ func (e *execution) start() (err error) {
 		Path: path, Argv: e.req.Argv, Env: e.req.Env, Dir: e.req.Cwd,
 		UID: e.req.UID, GID: e.req.GID, CgroupFD: e.group.FD(),
 		Stdio:   [3]int{in, p.jobStdout, p.jobStderr},
+		ExtraFD: max(p.jobControl, 0),
 		Rlimits: rlimits(e.req.Limits),
 	})
 	if err != nil {
@@ -107,8 +121,9 @@ func (e *execution) start() (err error) {
 		return explainStart(err, e.req.Cwd, path)
 	}
 	if e.req.Stdin {
-		e.stdin = newStdin(e.c, p.stdin)
+		e.stdin = newStdin(e, p.stdin)
 	}
+	e.control = p.control
 	e.stdout = newOutput(e, p.stdout, agentproto.FrameStdout, e.req.StdoutCap)
 	e.stderr = newOutput(e, p.stderr, agentproto.FrameStderr, e.req.StderrCap)
 	return nil
@@ -123,7 +138,7 @@ func (e *execution) fillDefaults() {
 		r.GID = agentproto.DefaultID
 	}
 	if r.Cwd == "" {
-		r.Cwd = e.c.s.cfg.Workspace
+		r.Cwd = e.s.cfg.Workspace
 	}
 	if r.Grace == 0 {
 		r.Grace = agentproto.DefaultGrace
@@ -131,14 +146,16 @@ func (e *execution) fillDefaults() {
 	r.Env = environment(r.Env)
 }
 
-// handle deals with a frame that arrives while the exec runs.
-func (e *execution) handle(f agentproto.Frame) error {
+// handle deals with a frame that arrives on c while the exec runs.
+func (e *execution) handle(c *conn, f agentproto.Frame) error {
 	switch f.Type {
 	case agentproto.FrameStdin:
 		if e.stdin == nil {
 			return fmt.Errorf("agent: stdin frame for an exec without: %w", agentproto.ErrProtocol)
 		}
-		return e.stdin.add(f.Payload, f.Flags&agentproto.FlagEnd != 0)
+		return e.link.use(c, func() error {
+			return e.stdin.add(f.Payload, f.Flags&agentproto.FlagEnd != 0)
+		})
 	case agentproto.FrameSignal:
 		var m agentproto.Signal
 		if err := agentproto.Decode(f.Payload, &m); err != nil {
@@ -155,38 +172,54 @@ func (e *execution) handle(f agentproto.Frame) error {
 }
 
 // abandon has the exec killed at once. Safe to call more than once.
-func (e *execution) abandon() { e.abandonOnce.Do(func() { close(e.abandoned) }) }
+func (e *execution) abandon() {
+	e.abandonOnce.Do(func() {
+		close(e.abandoned)
+		e.link.abandon()
+	})
+}
+
+func (e *execution) isAbandoned() bool {
+	select {
+	case <-e.abandoned:
+		return true
+	default:
+		return false
+	}
+}
 
 // supervise sees the exec to its end and reports it.
 func (e *execution) supervise() {
-	defer e.c.s.guard(e.c)
+	defer e.s.guardExec(e)
 	defer close(e.finished)
-	defer e.c.s.removeExec(e)
+	defer e.s.removeExec(e)
+	defer func() {
+		if e.control != nil {
+			e.control.Close()
+		}
+	}()
 	defer e.group.Remove() // kills what is left, whatever happened above
 
 	forced := e.await()
 	wall := time.Since(e.started)
+	e.s.noteMainEnded(e)
 	leftovers := e.drain()
 	status := e.status(forced, wall)
 	status.Killed = leftovers
-	// From here on the host may send its next request.
-	e.c.setCurrent(nil)
-	if err := e.c.send(agentproto.FrameExit, status); err != nil {
-		e.c.nc.Close()
-	}
+	e.deliverExit(status)
 }
 
-// pipes are the ends of an exec's standard streams. The agent's ends are
+// pipes are the ends of an exec's standard streams and control socket. The agent's ends are
 // non-blocking and in the runtime's poller, the job's are plain.
 type pipes struct {
-	stdin, stdout, stderr          *os.File
-	jobStdin, jobStdout, jobStderr int
+	stdin, stdout, stderr, control             *os.File
+	jobStdin, jobStdout, jobStderr, jobControl int
 }
 
 // newPipes makes the pipes. They are given to the job's user, so that it can
 // open /dev/stdout again.
-func newPipes(withStdin bool, uid, gid int) (*pipes, error) {
-	p := &pipes{jobStdin: -1, jobStdout: -1, jobStderr: -1}
+func newPipes(withStdin, withControl bool, uid, gid int) (*pipes, error) {
+	p := &pipes{jobStdin: -1, jobStdout: -1, jobStderr: -1, jobControl: -1}
 	var err error
 	defer func() {
 		if err != nil {
@@ -196,6 +229,11 @@ func newPipes(withStdin bool, uid, gid int) (*pipes, error) {
 	}()
 	if withStdin {
 		if p.jobStdin, p.stdin, err = newPipe(false, uid, gid); err != nil {
+			return nil, err
+		}
+	}
+	if withControl {
+		if p.jobControl, p.control, err = newControl(); err != nil {
 			return nil, err
 		}
 	}
@@ -231,7 +269,7 @@ func newPipe(output bool, uid, gid int) (job int, agent *os.File, err error) {
 }
 
 func (p *pipes) closeJobSide() {
-	for _, fd := range []int{p.jobStdin, p.jobStdout, p.jobStderr} {
+	for _, fd := range []int{p.jobStdin, p.jobStdout, p.jobStderr, p.jobControl} {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
@@ -239,7 +277,7 @@ func (p *pipes) closeJobSide() {
 }
 
 func (p *pipes) closeAgentSide() {
-	for _, f := range []*os.File{p.stdin, p.stdout, p.stderr} {
+	for _, f := range []*os.File{p.stdin, p.stdout, p.stderr, p.control} {
 		if f != nil {
 			f.Close()
 		}

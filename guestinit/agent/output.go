@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,7 +24,13 @@ type output struct {
 	frame agentproto.FrameType
 	done  chan struct{} // closed when everything was sent and the pipe closed
 
-	wide   bool // the pipe was enlarged
+	wants chan want // functions to call between two reads
+
+	mu    sync.Mutex
+	until time.Time // set by stopWaiting; protected by mu
+
+	sent   int64 // bytes that were delivered; protected by the exec's link
+	wide   bool  // the pipe was enlarged
 	capped bool
 	head   int64 // bytes that may still be sent at once, if capped
 	tail   tail
@@ -31,31 +38,88 @@ type output struct {
 	// Results, valid once done is closed.
 	total int64 // bytes that the job wrote
 	held  bool  // given up on while a writer was left
+	lost  bool  // some of it could not be delivered
 }
 
 func newOutput(e *execution, r *os.File, frame agentproto.FrameType, limit int64) *output {
 	return &output{
 		e: e, r: r, frame: frame, done: make(chan struct{}),
+		wants:  make(chan want, 1),
 		capped: limit > 0, head: limit - limit/2, tail: tail{max: int(limit / 2)},
 	}
 }
 
-// dropped returns the bytes between head and tail. Preconditions: done.
-func (o *output) dropped() int64 { return o.tail.dropped }
+// restart counts from zero, under a new cap. Preconditions: run calls it.
+func (o *output) restart(limit int64) {
+	o.capped, o.head, o.tail = limit > 0, limit-limit/2, tail{max: int(limit / 2)}
+	o.e.link.mu.Lock()
+	defer o.e.link.mu.Unlock()
+	o.total, o.sent = 0, 0
+}
+
+// want is something to do between two reads.
+type want struct {
+	do   func()
+	done chan struct{}
+}
+
+// between has run call do once it has moved all that is in the pipe, and
+// waits for that or for the end of the stream.
+func (o *output) between(do func()) {
+	w := want{do, make(chan struct{})}
+	select {
+	case o.wants <- w:
+	case <-o.done:
+		return
+	}
+	_ = o.r.SetReadDeadline(time.Unix(1, 0)) // wakes the read
+	select {
+	case <-w.done:
+	case <-o.done:
+	}
+}
+
+// serveWant does what was asked for, if anything was.
+func (o *output) serveWant(buf *buffer) (served bool, err error) {
+	select {
+	case w := <-o.wants:
+		if err := o.copyRest(buf); err != nil {
+			return true, err
+		}
+		o.held = false // only the end of the stream tells
+		w.do()
+		close(w.done)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return true, o.r.SetReadDeadline(o.until)
+	default:
+		return false, nil
+	}
+}
+
+// dropped returns the bytes that were not delivered: those between head and
+// tail, as a rule. Preconditions: done.
+func (o *output) dropped() int64 { return o.total - o.sent }
 
 // stopWaiting bounds the wait for a writer that does not close.
-func (o *output) stopWaiting(until time.Time) { _ = o.r.SetReadDeadline(until) }
+func (o *output) stopWaiting(until time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.until = until
+	_ = o.r.SetReadDeadline(until)
+}
 
 // run moves the stream until its end.
 func (o *output) run() {
-	defer o.e.c.s.guard(o.e.c)
+	defer o.e.s.guardExec(o.e)
 	defer close(o.done)
 	defer o.r.Close()
-	buf := o.e.c.s.buffers.Get().(*buffer)
-	defer o.e.c.s.buffers.Put(buf)
+	buf := o.e.s.buffers.Get().(*buffer)
+	defer o.e.s.buffers.Put(buf)
 
 	if err := o.copy(buf); err != nil {
-		// The host is gone. The job learns it by SIGPIPE or by being killed.
+		// The host is gone for good. The job learns it by SIGPIPE or by being
+		// killed.
 		o.e.abandon()
 		return
 	}
@@ -67,8 +131,18 @@ func (o *output) run() {
 // copy reads to the end of the stream. Its errors are those of sending.
 func (o *output) copy(buf *buffer) error {
 	for {
+		if _, err := o.serveWant(buf); err != nil {
+			return err
+		}
 		n, err := o.r.Read(buf[agentproto.HeaderSize:])
 		if errors.Is(err, os.ErrDeadlineExceeded) {
+			served, err := o.serveWant(buf)
+			if err != nil {
+				return err
+			}
+			if served {
+				continue
+			}
 			return o.copyRest(buf)
 		}
 		if n > 0 {
@@ -143,7 +217,7 @@ func (o *output) take(buf *buffer, n int) error {
 	if send == 0 {
 		return nil
 	}
-	return o.e.c.sendBuffer(o.frame, 0, buf, send)
+	return o.send(o.frame, 0, buf, send)
 }
 
 // sendTail sends what was kept.
@@ -155,7 +229,7 @@ func (o *output) sendTail(buf *buffer) error {
 	for r := o.tail.reader(); ; {
 		n, err := r.Read(buf[agentproto.HeaderSize:])
 		if n > 0 {
-			if err := o.e.c.sendBuffer(o.frame, flags, buf, n); err != nil {
+			if err := o.send(o.frame, flags, buf, n); err != nil {
 				return err
 			}
 		}
@@ -208,4 +282,15 @@ func (r *tailReader) Read(b []byte) (int, error) {
 		}
 	}
 	return 0, io.EOF
+}
+
+// send delivers the first n payload bytes of b.
+func (o *output) send(t agentproto.FrameType, flags uint8, b *buffer, n int) error {
+	err := o.e.deliver(
+		func(c *conn) error { return c.sendBuffer(t, flags, b, n) },
+		func() { o.sent += int64(n) })
+	if err != nil {
+		o.lost = true
+	}
+	return err
 }

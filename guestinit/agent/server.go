@@ -62,11 +62,15 @@ type Server struct {
 	execIDs atomic.Uint64
 	wg      sync.WaitGroup // connections
 
-	mu      sync.Mutex
-	conns   map[*conn]struct{}      // protected by mu
-	execs   map[*execution]struct{} // protected by mu
-	closing bool                    // protected by mu
-	l       net.Listener            // protected by mu
+	mu    sync.Mutex
+	conns map[*conn]struct{}      // protected by mu
+	execs map[*execution]struct{} // protected by mu
+	ended map[uint64]*ended       // persistent execs that ended; protected by mu
+	// endedOrder has the keys of ended, oldest first; protected by mu.
+	endedOrder []uint64
+	ends       uint64       // of main processes; protected by mu
+	closing    bool         // protected by mu
+	l          net.Listener // protected by mu
 }
 
 // New returns a server.
@@ -88,6 +92,7 @@ func New(cfg Config) (*Server, error) {
 		buffers: sync.Pool{New: func() any { return new(buffer) }},
 		conns:   make(map[*conn]struct{}),
 		execs:   make(map[*execution]struct{}),
+		ended:   make(map[uint64]*ended),
 	}, nil
 }
 
@@ -219,5 +224,17 @@ func (s *Server) guard(c *conn) {
 	if r := recover(); r != nil {
 		s.cfg.Log("agent: panic: %v\n%s", r, debug.Stack())
 		c.nc.Close()
+	}
+}
+
+// guardExec is the same for the goroutines of an exec, which it ends.
+func (s *Server) guardExec(e *execution) {
+	if r := recover(); r != nil {
+		s.cfg.Log("agent: panic in exec %d: %v\n%s", e.id, r, debug.Stack())
+		if c := e.link.acquireNow(func() {}); c != nil {
+			c.nc.Close()
+			e.link.release(c, true, func() {})
+		}
+		e.abandon()
 	}
 }

@@ -59,19 +59,20 @@ func (e *execution) status(forced agentproto.Cause, wall time.Duration) agentpro
 	ended := e.proc.Status()
 	st, err := e.group.Stats()
 	if err != nil {
-		e.c.s.cfg.Log("agent: exec %d: %v", e.id, err)
+		e.s.cfg.Log("agent: exec %d: %v", e.id, err)
 		st.CPU = time.Duration(ended.Rusage.Utime.Nano() + ended.Rusage.Stime.Nano())
 	}
 	f := facts{
 		forced: forced, oomKills: st.OOMKills, pidsRefused: st.PidsRefused,
 		cpu: st.CPU, cpuLimit: time.Duration(e.req.Limits.CPUSeconds) * time.Second,
-		diskFull: e.c.s.diskFull(),
+		diskFull: e.s.diskFull(),
 	}
 	s := agentproto.ExitStatus{
 		Code: -1, DiskFull: f.diskFull, PidsHit: st.PidsRefused > 0,
 		StdoutBytes: e.stdout.total, StdoutDropped: e.stdout.dropped(),
 		StderrBytes: e.stderr.total, StderrDropped: e.stderr.dropped(),
 		OutputHeld: e.stdout.held || e.stderr.held,
+		OutputLost: e.req.Persist && (e.stdout.lost || e.stderr.lost),
 		CoreDumped: ended.Wait.CoreDump(),
 	}
 	if ended.Wait.Signaled() {
@@ -82,7 +83,7 @@ func (e *execution) status(forced agentproto.Cause, wall time.Duration) agentpro
 		s.Code = int32(f.code)
 	}
 	if (f.signal != 0 || f.code != 0) && e.req.Limits.FileSizeBytes > 0 {
-		f.fileAtLimit = fileOfSize(e.c.s.cfg.Disks, e.req.Limits.FileSizeBytes, e.started)
+		f.fileAtLimit = fileOfSize(e.s.cfg.Disks, e.req.Limits.FileSizeBytes, e.started)
 	}
 	if s.Cause = cause(f); s.Cause == agentproto.CauseOOM {
 		s.Detail = e.detail
@@ -91,7 +92,7 @@ func (e *execution) status(forced agentproto.Cause, wall time.Duration) agentpro
 		CPU: st.CPU, CPUUser: st.CPUUser, CPUSystem: st.CPUSystem, Wall: wall,
 		MemoryPeak: max(st.MemoryPeak, ended.Rusage.Maxrss<<10), OOMKills: st.OOMKills, PidsPeak: st.PidsPeak,
 	}
-	e.c.s.addDisk(&s.Usage)
+	e.s.addDisk(&s.Usage)
 	return s
 }
 

@@ -12,19 +12,20 @@ import (
 // it and never blocks, since the host sends no more than it has credit for;
 // run writes them to the pipe as the job reads, and grants new credit.
 type stdin struct {
-	c *conn
+	e *execution
 	w *os.File
 
 	mu     sync.Mutex
 	more   sync.Cond
 	queue  []byte // protected by mu
+	taken  int64  // bytes since the exec's start; protected by mu
 	unpaid int    // bytes taken without credit given back; protected by mu
 	end    bool   // no more will be added; protected by mu
 	closed bool   // the exec is over; protected by mu
 }
 
-func newStdin(c *conn, w *os.File) *stdin {
-	s := &stdin{c: c, w: w}
+func newStdin(e *execution, w *os.File) *stdin {
+	s := &stdin{e: e, w: w}
 	s.more.L = &s.mu
 	return s
 }
@@ -40,6 +41,7 @@ func (s *stdin) add(b []byte, end bool) error {
 		return fmt.Errorf("agent: stdin beyond its credit: %w", agentproto.ErrProtocol)
 	}
 	s.queue = append(s.queue, b...)
+	s.taken += int64(len(b))
 	s.end = end
 	s.more.Signal()
 	return nil
@@ -62,7 +64,7 @@ func (s *stdin) take(reuse []byte) (b []byte, ok bool) {
 
 // run writes to the job until the end of its input or its own.
 func (s *stdin) run() {
-	defer s.c.s.guard(s.c)
+	defer s.e.s.guardExec(s.e)
 	defer s.w.Close()
 	var reuse []byte
 	owed, broken := 0, false
@@ -87,15 +89,31 @@ func (s *stdin) run() {
 	}
 }
 
-// pay gives credit back.
+// pay gives credit back. With no connection attached the next one starts with
+// it.
 func (s *stdin) pay(n int) {
-	s.mu.Lock()
-	s.unpaid -= n
-	closed := s.closed
-	s.mu.Unlock()
-	if !closed {
-		_ = s.c.sendCredit(n) // a lost connection is seen by its reader
+	closed := false
+	c := s.e.link.acquireNow(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.unpaid -= n
+		closed = s.closed
+	})
+	if c == nil {
+		return
 	}
+	if !closed {
+		_ = c.sendCredit(n) // a lost connection is seen by its reader
+	}
+	s.e.link.release(c, false, func() {})
+}
+
+// state is what a connection that attaches is told. Preconditions: the link is
+// locked, so that no credit is on its way.
+func (s *stdin) state() (at int64, open bool, credit uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.taken, !s.end && !s.closed, uint32(agentproto.StdinWindow - s.unpaid)
 }
 
 // close ends the stream from the agent's side, also in the middle of a write.

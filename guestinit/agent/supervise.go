@@ -17,7 +17,7 @@ import (
 //	   │       SIGTERM or SIGXCPU          │     cgroup.kill       │
 //	   └───────────────── process ends ────┴───────────────────────┘
 //
-// An exec that is abandoned, or starves at its memory limit, goes to killed at
+// New terms start its clocks anew. An exec that is abandoned, or starves at its memory limit, goes to killed at
 // once. It returns the cause that the agent itself brought about, or "".
 func (e *execution) await() agentproto.Cause {
 	var forced agentproto.Cause
@@ -30,12 +30,7 @@ func (e *execution) await() agentproto.Cause {
 		_ = e.proc.SignalGroup(sig) // ErrGone: Done is about to fire
 		grace = time.After(e.req.Grace)
 	}
-	var timeout <-chan time.Time
-	if e.req.Timeout > 0 {
-		t := time.NewTimer(e.req.Timeout)
-		defer t.Stop()
-		timeout = t.C
-	}
+	timeout := timer(e.req.Timeout)
 	cpu := e.cpuTimer(0)
 	cancel, abandoned := e.cancel, e.abandoned
 	starve := e.group.Starve()
@@ -63,6 +58,10 @@ func (e *execution) await() agentproto.Cause {
 				forced, e.detail = agentproto.CauseOOM, why
 				e.kill()
 			}
+		case t := <-e.terms:
+			e.req.Timeout, e.req.Grace, e.req.Limits.CPUSeconds = t.Timeout, t.Grace, t.CPUSeconds
+			e.fillDefaults()
+			timeout, cpu = timer(t.Timeout), e.cpuTimer(0)
 		case <-abandoned:
 			abandoned = nil
 			if forced == "" {
@@ -73,6 +72,14 @@ func (e *execution) await() agentproto.Cause {
 			e.kill()
 		}
 	}
+}
+
+// timer fires after d, or never if d is 0.
+func timer(d time.Duration) <-chan time.Time {
+	if d == 0 {
+		return nil
+	}
+	return time.After(d)
 }
 
 // cpuTimer fires when the exec can have used up its processor time at the
@@ -89,7 +96,7 @@ func (e *execution) cpuTimer(used time.Duration) <-chan time.Time {
 // main process's group is.
 func (e *execution) kill() {
 	if err := e.group.Kill(); err != nil {
-		e.c.s.cfg.Log("agent: exec %d: %v", e.id, err)
+		e.s.cfg.Log("agent: exec %d: %v", e.id, err)
 		_ = e.proc.SignalGroup(unix.SIGKILL)
 	}
 }
@@ -113,7 +120,7 @@ func (e *execution) drain() (leftovers bool) {
 		select {
 		case <-outputs:
 		case <-e.abandoned:
-		case <-time.After(e.c.s.cfg.Drain):
+		case <-time.After(e.s.cfg.Drain):
 		}
 		if leftovers = e.populated(); leftovers {
 			e.kill()
@@ -145,7 +152,7 @@ func (e *execution) waitEmpty() {
 func (e *execution) populated() bool {
 	p, err := e.group.Populated()
 	if err != nil {
-		e.c.s.cfg.Log("agent: exec %d: %v", e.id, err)
+		e.s.cfg.Log("agent: exec %d: %v", e.id, err)
 	}
 	return p && err == nil
 }

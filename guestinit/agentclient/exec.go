@@ -17,18 +17,31 @@ import (
 type ExecIO struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
+	// StdoutMax and StderrMax are the most bytes that a guest may send to an
+	// attached process: the caps that its exec was started with. 0 is no
+	// bound. Exec takes them from its request.
+	StdoutMax, StderrMax int64
+}
+
+// discard fills in the writers that are missing.
+func (e *ExecIO) discard() {
+	if e.Stdout == nil {
+		e.Stdout = io.Discard
+	}
+	if e.Stderr == nil {
+		e.Stderr = io.Discard
+	}
 }
 
 // Process is a running exec.
 type Process struct {
-	c      *Client
-	cn     *conn
-	req    agentproto.ExecRequest
-	io     ExecIO
-	pid    int
-	id     uint64
-	skip   []string
-	credit *credit
+	c       *Client
+	cn      *conn
+	what    string // for errors
+	grace   time.Duration
+	io      ExecIO
+	started agentproto.Started
+	credit  *credit
 
 	// mu is held while a control frame is sent, so that none can follow the
 	// exec's end into the next exchange of the connection.
@@ -58,46 +71,58 @@ func (c *Client) Exec(ctx context.Context, req agentproto.ExecRequest, stdio Exe
 	if err := req.Validate(); err != nil {
 		return nil, fmt.Errorf("agentclient: exec: %w: %w", agentproto.ErrBadRequest, err)
 	}
-	if stdio.Stdout == nil {
-		stdio.Stdout = io.Discard
-	}
-	if stdio.Stderr == nil {
-		stdio.Stderr = io.Discard
-	}
+	stdio.discard()
 	cn, err := c.get(ctx)
 	if err != nil {
 		return nil, err
 	}
-	started, err := startExec(ctx, cn, req)
+	p := &Process{c: c, cn: cn, what: fmt.Sprintf("exec %q", req.Argv[0]), grace: req.Grace, io: stdio}
+	if p.grace == 0 {
+		p.grace = agentproto.DefaultGrace
+	}
+	p.io.StdoutMax, p.io.StderrMax = req.StdoutCap, req.StderrCap
+	started, err := p.start(ctx, agentproto.FrameExec, req)
 	if err != nil {
-		var reported *agentproto.Error
-		if errors.As(err, &reported) {
-			c.put(cn)
-		} else {
-			cn.nc.Close()
-		}
-		return nil, fmt.Errorf("agentclient: exec %q: %w", req.Argv[0], err)
+		return nil, err
 	}
-	p := &Process{
-		c: c, cn: cn, req: req, io: stdio,
-		pid: int(started.PID), id: started.ExecID, skip: started.Skipped,
-		credit:   newCredit(agentproto.StdinWindow),
-		cancelCh: make(chan struct{}), stdinDone: make(chan struct{}), done: make(chan struct{}),
+	p.run(ctx, started, agentproto.StdinWindow)
+	return p, nil
+}
+
+// start sends the request that begins p and reads the answer. It deals with
+// the connection if it fails.
+func (p *Process) start(ctx context.Context, t agentproto.FrameType, req any) (agentproto.Started, error) {
+	started, err := startExec(ctx, p.cn, t, req)
+	if err == nil {
+		return started, nil
 	}
-	if req.Stdin {
+	var reported *agentproto.Error
+	if errors.As(err, &reported) {
+		p.c.put(p.cn)
+	} else {
+		p.cn.nc.Close()
+	}
+	return started, fmt.Errorf("agentclient: %s: %w", p.what, err)
+}
+
+// run moves the streams of what was started, with credit for standard input.
+func (p *Process) run(ctx context.Context, started agentproto.Started, credit int) {
+	p.started = started
+	p.credit = newCredit(credit)
+	p.cancelCh, p.stdinDone, p.done = make(chan struct{}), make(chan struct{}), make(chan struct{})
+	if p.io.Stdin != nil {
 		go p.sendStdin()
 	} else {
 		close(p.stdinDone)
 	}
 	go p.receive()
 	go p.watch(ctx)
-	return p, nil
 }
 
-func startExec(ctx context.Context, cn *conn, req agentproto.ExecRequest) (agentproto.Started, error) {
+func startExec(ctx context.Context, cn *conn, t agentproto.FrameType, req any) (agentproto.Started, error) {
 	var started agentproto.Started
 	stop := context.AfterFunc(ctx, func() { cn.nc.Close() })
-	err := cn.send(agentproto.FrameExec, req)
+	err := cn.send(t, req)
 	if err == nil {
 		var f agentproto.Frame
 		if f, err = cn.next(); err == nil {
@@ -115,13 +140,13 @@ func startExec(ctx context.Context, cn *conn, req agentproto.ExecRequest) (agent
 }
 
 // PID is the process id in the guest.
-func (p *Process) PID() int { return p.pid }
+func (p *Process) PID() int { return int(p.started.PID) }
 
 // ExecID numbers the execs of one agent.
-func (p *Process) ExecID() uint64 { return p.id }
+func (p *Process) ExecID() uint64 { return p.started.ExecID }
 
 // Skipped names limits that the guest could not enforce.
-func (p *Process) Skipped() []string { return p.skip }
+func (p *Process) Skipped() []string { return p.started.Skipped }
 
 // Signal sends a signal to the exec's process group. It does not fail if the
 // exec has ended.
@@ -180,11 +205,7 @@ func (p *Process) watch(ctx context.Context) {
 		p.cn.nc.Close()
 		return
 	}
-	grace := p.req.Grace
-	if grace == 0 {
-		grace = agentproto.DefaultGrace
-	}
-	t := time.NewTimer(grace + cancelPatience)
+	t := time.NewTimer(p.grace + cancelPatience)
 	defer t.Stop()
 	select {
 	case <-p.done:
@@ -204,7 +225,7 @@ func (p *Process) receive() {
 	p.mu.Unlock()
 	if err != nil {
 		p.cn.nc.Close()
-		p.err = fmt.Errorf("agentclient: exec %q: %w", p.req.Argv[0], err)
+		p.err = fmt.Errorf("agentclient: %s: %w", p.what, err)
 		return
 	}
 	p.status = status
@@ -221,8 +242,8 @@ func (p *Process) receive() {
 // its error is returned once the guest has ended it.
 func (p *Process) stream() (agentproto.ExitStatus, error) {
 	var writeErr error
-	stdout := &sink{w: p.io.Stdout, limit: p.req.StdoutCap}
-	stderr := &sink{w: p.io.Stderr, limit: p.req.StderrCap}
+	stdout := &sink{w: p.io.Stdout, limit: p.io.StdoutMax}
+	stderr := &sink{w: p.io.Stderr, limit: p.io.StderrMax}
 	for {
 		f, err := p.cn.next()
 		if err != nil {

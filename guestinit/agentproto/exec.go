@@ -49,6 +49,10 @@ type ExecRequest struct {
 	// Stdin says that FrameStdin frames follow; else it is /dev/null. The
 	// client sets it.
 	Stdin bool `cbor:"11,keyasint,omitempty"`
+	// Persist keeps the exec when its connection is lost, as it is by a
+	// restore of the machine: its output then waits in its pipes, and
+	// FrameAttach takes it over. Else it dies with its connection.
+	Persist bool `cbor:"12,keyasint,omitempty"`
 }
 
 // Limits of one exec. Zero means no limit of its own for the cgroup's values
@@ -130,17 +134,45 @@ func (l Limits) validate() error {
 	return nil
 }
 
-// Started answers an ExecRequest whose program runs.
+// Started answers an ExecRequest whose program runs, and an AttachRequest.
 type Started struct {
 	PID    int32  `cbor:"1,keyasint"`
 	ExecID uint64 `cbor:"2,keyasint"`
 	// Skipped names what this guest cannot enforce (a kernel without a cgroup
 	// controller); empty in Thaw's own guests.
 	Skipped []string `cbor:"3,keyasint,omitempty"`
+
+	// Of an exec that was attached to: the bytes of each stream that went
+	// over its earlier connections before this one goes on. A host that got
+	// fewer lost the difference with the connection; one that got more will
+	// see the difference again.
+	StdoutAt int64 `cbor:"4,keyasint,omitempty"`
+	StderrAt int64 `cbor:"5,keyasint,omitempty"`
+	// StdinAt is the number of bytes of standard input that the agent took.
+	StdinAt int64 `cbor:"6,keyasint,omitempty"`
+	// StdinOpen says that the job's standard input takes more.
+	StdinOpen bool `cbor:"7,keyasint,omitempty"`
+	// StdinCredit is the credit that an attached connection starts with; an
+	// exec's first connection starts with StdinWindow.
+	StdinCredit uint32 `cbor:"8,keyasint,omitempty"`
 }
 
 // Validate checks the bounds of what a guest may claim.
-func (s *Started) Validate() error { return validSkipped(s.Skipped) }
+func (s *Started) Validate() error {
+	switch {
+	case s.StdoutAt < 0 || s.StderrAt < 0 || s.StdinAt < 0:
+		return errors.New("position in a stream is negative")
+	case s.StdinCredit > StdinWindow:
+		return fmt.Errorf("stdin credit of %d is over the window", s.StdinCredit)
+	}
+	return validSkipped(s.Skipped)
+}
+
+// AttachRequest takes over the streams of a persistent exec. The connection
+// that had them, if there is one, is closed.
+type AttachRequest struct {
+	ExecID uint64 `cbor:"1,keyasint"`
+}
 
 func validSkipped(s []string) error {
 	if len(s) > 32 {

@@ -53,6 +53,10 @@ type ExitStatus struct {
 	CoreDumped bool `cbor:"13,keyasint,omitempty"`
 	// Detail says more of the cause to people: one line, or nothing.
 	Detail string `cbor:"14,keyasint,omitempty"`
+
+	// OutputLost says that output of a persistent exec was dropped, because
+	// nobody fetched it and too many others had ended since.
+	OutputLost bool `cbor:"15,keyasint,omitempty"`
 }
 
 // MaxDetail bounds ExitStatus.Detail, in bytes.

@@ -39,7 +39,19 @@ const (
 	FrameList     FrameType = 0x06
 	FrameUsage    FrameType = 0x07
 	FrameShutdown FrameType = 0x08
-	// 0x09 (freeze), 0x0a (thaw) and up to 0x1f are kept for later requests.
+	// FrameFreeze carries a FreezeRequest, FrameOK a FreezeResult.
+	FrameFreeze FrameType = 0x09
+	// FrameThaw has an empty payload.
+	FrameThaw FrameType = 0x0a
+	// FrameGeneration carries a Generation, FrameOK a GenerationResult.
+	FrameGeneration FrameType = 0x0b
+	// FrameAttach carries an AttachRequest; what follows is as for FrameExec.
+	FrameAttach FrameType = 0x0c
+	// FrameWarm, FrameRun and FrameCode are about warm interpreters.
+	FrameWarm FrameType = 0x0d
+	FrameRun  FrameType = 0x0e
+	FrameCode FrameType = 0x0f
+	// Up to 0x1f is kept for later requests.
 )
 
 // Frames within an exchange, host to guest.
@@ -83,6 +95,8 @@ const (
 var frameNames = map[FrameType]string{
 	FramePing: "ping", FrameInfo: "info", FrameExec: "exec", FramePut: "put", FrameGet: "get",
 	FrameList: "list", FrameUsage: "usage", FrameShutdown: "shutdown",
+	FrameFreeze: "freeze", FrameThaw: "thaw", FrameGeneration: "generation", FrameAttach: "attach",
+	FrameWarm: "warm", FrameRun: "run", FrameCode: "code",
 	FrameStdin: "stdin", FrameSignal: "signal", FrameCancel: "cancel", FramePutData: "put-data",
 	FrameOK: "ok", FrameError: "error", FrameStarted: "started", FrameStdout: "stdout",
 	FrameStderr: "stderr", FrameExit: "exit", FrameStdinCredit: "stdin-credit",

@@ -51,6 +51,7 @@ func Run(t *testing.T, c *agentclient.Client, opts Options) {
 		{"Files", s.files},
 		{"DiskFull", s.diskFull},
 		{"Reaping", s.reaping},
+		{"Persist", s.persist},
 	} {
 		t.Run(g.name, g.run)
 	}

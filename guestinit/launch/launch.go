@@ -70,6 +70,7 @@ type Spec struct {
 	UID, GID uint32 // never 0
 	CgroupFD int    // directory of the cgroup it is born in
 	Stdio    [3]int // descriptors for 0, 1, 2; they stay the caller's
+	ExtraFD  int    // descriptor for 3, or 0 for none; it stays the caller's
 	Rlimits  []Rlimit
 }
 
@@ -162,10 +163,14 @@ func (l *Launcher) Close() { close(l.done) }
 // start forks, limits and releases one job, on the launcher's thread.
 func (l *Launcher) start(spec Spec) (int, *reaper.Status, error) {
 	limits := l.toSet(spec.Rlimits)
+	files := []uintptr{uintptr(spec.Stdio[0]), uintptr(spec.Stdio[1]), uintptr(spec.Stdio[2])}
+	if spec.ExtraFD != 0 {
+		files = append(files, uintptr(spec.ExtraFD))
+	}
 	pid, err := syscall.ForkExec(spec.Path, spec.Argv, &syscall.ProcAttr{
 		Dir:   spec.Dir,
 		Env:   spec.Env,
-		Files: []uintptr{uintptr(spec.Stdio[0]), uintptr(spec.Stdio[1]), uintptr(spec.Stdio[2])},
+		Files: files,
 		Sys: &syscall.SysProcAttr{
 			Setsid:      true,
 			Credential:  &syscall.Credential{Uid: spec.UID, Gid: spec.GID}, // and no supplementary group
