@@ -14,7 +14,7 @@ const (
 	CodeBadRequest       Code = "bad_request"        // 400: not parseable at all
 	CodeRequestInvalid   Code = "request_invalid"    // 422: unknown field, wrong type, bad value
 	CodeLimitImpossible  Code = "limit_impossible"   // 422: a limit outside what this host can give
-	CodeUnknownProfile   Code = "unknown_profile"    // 422: runtime profile not in the catalogue
+	CodeUnknownProfile   Code = "unknown_profile"    // 422: image not in the catalogue
 	CodeNetworkDenied    Code = "network_denied"     // 422: network profile not in the catalogue
 	CodeScriptMissing    Code = "script_missing"     // 422: script is not among the inputs
 	CodeUnknownInput     Code = "unknown_input"      // 422: input handle not known to this tenant

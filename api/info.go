@@ -40,7 +40,7 @@ type Asset struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Runtime is an entry of the catalogue of runtime profiles.
+// Runtime is an image that jobs can run in.
 type Runtime struct {
 	Name     string   `json:"name"`
 	Suffixes []string `json:"suffixes" doc:"File name endings of scripts it runs"`

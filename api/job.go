@@ -4,7 +4,7 @@ import "time"
 
 // JobRequest asks for one program run in a microVM of its own.
 type JobRequest struct {
-	Runtime     string            `json:"runtime" doc:"Runtime profile from the server's catalogue, see /v1/info" example:"python" maxLength:"64"`
+	Runtime     string            `json:"runtime" doc:"Image to run in, by its name in /v1/info" example:"python" maxLength:"64"`
 	Network     string            `json:"network,omitempty" doc:"Network profile from the server's catalogue; empty is none" example:"none" maxLength:"64"`
 	Script      string            `json:"script" doc:"Name of the input to run" example:"main.py" minLength:"1" maxLength:"255"`
 	Args        []string          `json:"args,omitempty" doc:"Arguments after the script" maxItems:"1024"`
@@ -61,7 +61,7 @@ func (s State) Final() bool {
 type Job struct {
 	ID        string      `json:"id"`
 	State     State       `json:"state" enum:"queued,admitted,materialising,running,collecting,validating,cleaning,done,failed,cancelled,timed_out"`
-	Runtime   string      `json:"runtime"`
+	Runtime   string      `json:"runtime" doc:"Image it runs in"`
 	Network   string      `json:"network"`
 	Script    string      `json:"script"`
 	Args      []string    `json:"args,omitempty"`

@@ -9,7 +9,8 @@ import (
 )
 
 // runtimeProfile is an entry of the catalogue that the server owns: an image, the
-// interpreters in it, and the environment they run in.
+// interpreters in it, and the environment they run in. Users know it as the image;
+// the wire calls it runtime.
 type runtimeProfile struct {
 	name         string
 	image        string
@@ -65,13 +66,13 @@ func findProfile(name string) (runtimeProfile, *api.Error) {
 		}
 		names = append(names, p.name)
 	}
-	return runtimeProfile{}, api.Errorf(api.CodeUnknownProfile, "there is no runtime profile %q", name).
+	return runtimeProfile{}, api.Errorf(api.CodeUnknownProfile, "there is no image %q", name).
 		WithRemedy("choose one of: %s", strings.Join(names, ", "))
 }
 
-// RuntimeFor names the runtime that a script is run with when nobody chooses: the
+// ImageFor names the image that a script is run with when nobody chooses: the
 // first one of the catalogue that runs its kind of file.
-func RuntimeFor(script string) (string, error) {
+func ImageFor(script string) (string, error) {
 	var known []string
 	for _, p := range catalogue {
 		if p.interpreter(script) != nil {
@@ -83,7 +84,7 @@ func RuntimeFor(script string) (string, error) {
 			}
 		}
 	}
-	return "", api.Errorf(api.CodeRequestInvalid, "no runtime is known for %q", script).
+	return "", api.Errorf(api.CodeRequestInvalid, "no image is known for %q", script).
 		WithRemedy("name a script that ends in %s", strings.Join(known, ", "))
 }
 
@@ -103,8 +104,8 @@ func (p runtimeProfile) argv(script string, args []string) ([]string, *api.Error
 	if i := p.interpreter(script); i != nil {
 		return slices.Concat(i.argv, []string{script}, args), nil
 	}
-	return nil, api.Errorf(api.CodeRequestInvalid, "runtime %s does not run %q", p.name, script).
-		WithRemedy("name a script that ends in %s, or another runtime", strings.Join(p.suffixes(), ", "))
+	return nil, api.Errorf(api.CodeRequestInvalid, "image %s does not run %q", p.name, script).
+		WithRemedy("name a script that ends in %s, or another image", strings.Join(p.suffixes(), ", "))
 }
 
 // interpreter is what runs a script, nil when nothing does.

@@ -127,7 +127,7 @@ func TestSplitRune(t *testing.T) {
 
 func TestRuntimeFor(t *testing.T) {
 	for script, want := range map[string]string{"a/main.py": "python", "x.mjs": "node", "y.cjs": "node", "z.js": "node", "run.sh": "", "py": ""} {
-		got, err := RuntimeFor(script)
+		got, err := ImageFor(script)
 		if got != want || (err == nil) != (want != "") {
 			t.Errorf("%s: got %q, %v", script, got, err)
 		}

@@ -168,6 +168,11 @@ func (c *Client) Job(ctx context.Context, id string) (api.Job, error) {
 	return call[api.Job](ctx, c, http.MethodGet, "/v1/jobs/"+url.PathEscape(id), nil)
 }
 
+// Manifest lists a job's artifacts; there are none before it is finished.
+func (c *Client) Manifest(ctx context.Context, id string) (api.Manifest, error) {
+	return call[api.Manifest](ctx, c, http.MethodGet, "/v1/jobs/"+url.PathEscape(id)+"/artifacts", nil)
+}
+
 // Cancel cancels a job.
 func (c *Client) Cancel(ctx context.Context, id string) (api.Job, error) {
 	return call[api.Job](ctx, c, http.MethodPost, "/v1/jobs/"+url.PathEscape(id)+"/cancel", nil)

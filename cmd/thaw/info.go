@@ -37,7 +37,7 @@ func (a *app) printInfo(i api.Info) {
 	fmt.Fprintf(w, "thawd %s on a %s host (%s, Linux %s)\n", i.Version, i.Host.Kind, i.Host.CPUModel, i.Host.Kernel)
 	fmt.Fprintf(w, "kernel    %s\n", assetText(i.Kernel))
 	for _, r := range i.Runtimes {
-		fmt.Fprintf(w, "runtime   %-7s %s  (%s)\n", r.Name, strings.Join(r.Suffixes, " "), assetText(r.Image))
+		fmt.Fprintf(w, "image     %-7s %s  (%s)\n", r.Name, strings.Join(r.Suffixes, " "), assetText(r.Image))
 	}
 	fmt.Fprintf(w, "networks  %s\n", strings.Join(i.Networks, ", "))
 	for n, r := range i.Runtimes {

@@ -13,7 +13,7 @@ import (
 )
 
 func (a *app) jobsCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "jobs", Short: "List, show, cancel and remove jobs"}
+	cmd := &cobra.Command{Use: "jobs", Short: "List, show, cancel and remove jobs, and fetch their artifacts"}
 	cmd.AddCommand(
 		&cobra.Command{Use: "ls", Short: "List your jobs, newest first", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withClient(func(c *client.Client) error { return a.listJobs(cmd.Context(), c) })
@@ -32,6 +32,7 @@ func (a *app) jobsCommand() *cobra.Command {
 			}
 			return a.printJob(job)
 		}),
+		a.artifactsCommand(),
 		a.jobCommand("rm", "Remove a finished job with its artifacts", func(ctx context.Context, c *client.Client, id string) error {
 			return c.Delete(ctx, id)
 		}),
@@ -83,7 +84,7 @@ func (a *app) listJobs(ctx context.Context, c *client.Client) error {
 		return a.printJSON(api.JobList{Jobs: jobs})
 	}
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "JOB\tSTATE\tRUNTIME\tSCRIPT\tCREATED")
+	fmt.Fprintln(w, "JOB\tSTATE\tIMAGE\tSCRIPT\tCREATED")
 	for _, j := range jobs {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", j.ID, j.State, j.Runtime, j.Script, j.Created.Local().Format(time.DateTime))
 	}
@@ -122,6 +123,9 @@ func (a *app) printJob(j api.Job) error {
 	}
 	for _, rej := range r.Rejected {
 		fmt.Fprintf(w, "  not taken %s  %s\n", rej.Path, rej.Reason)
+	}
+	if more := r.RejectedCount - len(r.Rejected); more > 0 {
+		fmt.Fprintf(w, "  not taken %d more\n", more)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func buildRequest(o runOptions, args []string) (api.JobRequest, []localFile, err
 	}
 	var err error
 	if req.Runtime == "" {
-		if req.Runtime, err = broker.RuntimeFor(script); err != nil {
+		if req.Runtime, err = broker.ImageFor(script); err != nil {
 			return req, nil, err
 		}
 	}
@@ -49,9 +49,9 @@ func buildRequest(o runOptions, args []string) (api.JobRequest, []localFile, err
 	if req.Limits, err = parseLimits(o.limits); err != nil {
 		return req, nil, err
 	}
-	if o.timeout != 0 {
-		if o.timeout < 0 || req.Limits.WallSeconds != 0 {
-			return req, nil, api.Errorf(api.CodeRequestInvalid, "--timeout must be positive, and not given beside --limit wall_seconds").
+	if o.timed {
+		if o.timeout <= 0 || req.Limits.WallSeconds != 0 {
+			return req, nil, api.Errorf(api.CodeRequestInvalid, "--timeout %s is refused: it must be positive, and not given beside --limit wall_seconds", o.timeout).
 				WithRemedy("write for example --timeout 90s, and leave --limit wall_seconds out")
 		}
 		req.Limits.WallSeconds = wallSeconds(o.timeout)

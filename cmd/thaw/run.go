@@ -36,6 +36,7 @@ type runOptions struct {
 	image, network, out, model string
 	in, env, limits, types     []string
 	timeout                    time.Duration
+	timed                      bool // timeout was given
 	quiet                      bool
 }
 
@@ -52,12 +53,17 @@ It ends with the program's exit code (128 + n after signal n), with 124 when the
 time is over, 130 when cancelled, and 125 when Thaw itself refused or failed, a
 wrong flag included. Standard input is not passed on.
 
+Output files that are not taken, such as links, those beyond a limit or of a type
+that is not allowed, leave the exit code as it is: the program's. They are warned
+of on stderr, and with --json result.rejected_count says how many there are.
+
 Limits that are not given have the defaults that thaw info shows.`,
 		Example: "  thaw run --in sales.csv -- main.py --month 3\n  thaw run --in logs/ --limit memory_mib=1024 -- summary.mjs",
 		Args: func(cmd *cobra.Command, args []string) error {
 			return refused(cobra.MinimumNArgs(1)(cmd, args))
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			o.timed = cmd.Flags().Changed("timeout")
 			code, err := a.runJob(cmd.Context(), o, args)
 			switch {
 			case code == 0 && err == nil:
@@ -71,14 +77,14 @@ Limits that are not given have the defaults that thaw info shows.`,
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return refused(err) })
 	f := cmd.Flags()
 	f.SetInterspersed(false) // what follows the script is the script's
-	f.StringVar(&o.image, "image", "", "python, node or dual (default: by the script's ending)")
+	f.StringVar(&o.image, "image", "", "image to run in: python, node or dual (default: by the script's ending)")
 	f.StringVar(&o.network, "network", "", "network profile (default: none)")
 	f.StringArrayVar(&o.in, "in", nil, "file or folder to put into the workspace; DIR/ puts its content there (repeatable)")
 	f.StringVar(&o.out, "out", "out", "folder for artifacts")
 	f.StringArrayVar(&o.env, "env", nil, "NAME=VALUE for the program's environment (repeatable)")
 	f.StringArrayVar(&o.limits, "limit", nil, "NAME=VALUE: wall_seconds, memory_mib, cpu_cores, pids, workspace_bytes, output_bytes, output_files, stdout_bytes (repeatable; bytes take K, M, G)")
 	f.StringArrayVar(&o.types, "output-type", nil, "allowed media type of artifacts, such as image/* (repeatable; default: all)")
-	f.DurationVar(&o.timeout, "timeout", 0, "wall clock of the program, such as 90s or 5m, in whole seconds (the same as --limit wall_seconds)")
+	f.DurationVar(&o.timeout, "timeout", 0, "wall clock of the program, such as 90s or 5m, rounded up to seconds (the same as --limit wall_seconds; default: thaw info)")
 	f.StringVar(&o.model, "model", "", "model that wrote the program, for the record")
 	f.BoolVar(&o.quiet, "quiet", false, "do not list artifacts on stderr")
 	_ = cmd.RegisterFlagCompletionFunc("image", cobra.FixedCompletions(imageNames, cobra.ShellCompDirectiveNoFileComp))
@@ -225,15 +231,11 @@ func (a *app) conclude(ctx context.Context, c *client.Client, job api.Job, o run
 	if r == nil {
 		return exitThaw, api.Errorf(api.CodeInternal, "the daemon gave no result for job %s", job.ID)
 	}
-	if err := c.SaveArtifacts(ctx, job.ID, r.Artifacts, o.out); err != nil {
-		if e := (*api.Error)(nil); errors.As(err, &e) {
-			return exitThaw, err
-		}
-		return exitThaw, api.Errorf(api.CodeInternal, "the artifacts of job %s cannot be saved", job.ID).WithCause(err).
-			WithRemedy("name a folder that can be written with --out; the daemon keeps these at /v1/jobs/%s/artifacts", job.ID)
+	if err := a.save(ctx, c, job.ID, r.Artifacts, o.out); err != nil {
+		return exitThaw, err
 	}
-	if !a.json && !o.quiet {
-		a.report(r, o.out)
+	if !a.json {
+		a.report(job.ID, r, o)
 	}
 	switch job.State {
 	case api.StateDone:
@@ -258,13 +260,14 @@ var causeText = map[string]string{
 	"disk_full":      "the workspace's disk is full (raise --limit workspace_bytes)",
 }
 
-func (a *app) report(r *api.Result, out string) {
-	for _, art := range r.Artifacts {
-		fmt.Fprintf(a.stderr, "thaw: %s  %s, %d bytes\n", filepath.Join(out, art.Path), art.MediaType, art.Size)
+// report lists artifacts, unless they are not to be, and warns in any case.
+func (a *app) report(id string, r *api.Result, o runOptions) {
+	if !o.quiet {
+		for _, art := range r.Artifacts {
+			fmt.Fprintln(a.stderr, "thaw: "+artifactLine(art, o.out))
+		}
 	}
-	for _, rej := range r.Rejected {
-		fmt.Fprintf(a.stderr, "thaw: not taken: %s  %s\n", rej.Path, rej.Reason)
-	}
+	a.warnRejected(id, r.Rejected, r.RejectedCount)
 	for i, s := range []api.StreamInfo{r.Stdout, r.Stderr} {
 		if s.Dropped > 0 {
 			fmt.Fprintf(a.stderr, "thaw: %d bytes of %s were dropped (raise --limit stdout_bytes)\n", s.Dropped, []string{"stdout", "stderr"}[i])
