@@ -65,7 +65,7 @@ func (s *Scanner) scan(mem []byte, list []Range, arg scanArg) ([]Range, error) {
 			// Where its answer is full, the kernel (seen on 6.18) goes back to
 			// the start of a page table and tells of its pages once more.
 			if r.start = max(r.start, told); r.start < r.end {
-				list = appendRange(list, Range{First: uint32((r.start - start) / PageSize), Count: uint32((r.end - r.start) / PageSize)})
+				list = Append(list, Range{First: uint32((r.start - start) / PageSize), Count: uint32((r.end - r.start) / PageSize)})
 				told = r.end
 			}
 		}
@@ -77,8 +77,9 @@ func (s *Scanner) scan(mem []byte, list []Range, arg scanArg) ([]Range, error) {
 	return list, nil
 }
 
-// appendRange adds r, which lies behind all of list.
-func appendRange(list []Range, r Range) []Range {
+// Append adds r, which lies behind all of list, and joins it with the last range
+// where they touch.
+func Append(list []Range, r Range) []Range {
 	if n := len(list); n > 0 && list[n-1].First+list[n-1].Count == r.First {
 		list[n-1].Count += r.Count
 		return list

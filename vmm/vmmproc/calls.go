@@ -59,10 +59,7 @@ func (p *Process) MemoryStats(ctx context.Context) (map[string]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
-	if done, ok := reply.(*vmmproto.Done); ok && done.Error != "" {
-		return nil, fmt.Errorf("vmmproc: vmm says: %s", done.Error)
-	}
-	m, err := as[*vmmproto.Stats](p, reply)
+	m, err := orDone[*vmmproto.Stats](p, reply)
 	if err != nil {
 		return nil, err
 	}
@@ -108,8 +105,8 @@ func as[T vmmproto.Reply](p *Process, reply vmmproto.Reply) (T, error) {
 	return m, nil
 }
 
-// call sends a request and waits for its reply.
-func (p *Process) call(ctx context.Context, request func(id uint64) vmmproto.Message) (vmmproto.Reply, error) {
+// call sends a request with its files and waits for its reply.
+func (p *Process) call(ctx context.Context, request func(id uint64) vmmproto.Message, files ...*os.File) (vmmproto.Reply, error) {
 	reply := make(chan vmmproto.Reply, 1)
 	p.mu.Lock()
 	p.lastCall++
@@ -118,7 +115,7 @@ func (p *Process) call(ctx context.Context, request func(id uint64) vmmproto.Mes
 	p.mu.Unlock()
 
 	m := request(id)
-	if err := p.send(m, nil); err != nil {
+	if err := p.send(m, nil, files...); err != nil {
 		select {
 		case <-p.reaped:
 			err = ErrExited

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -100,5 +101,51 @@ func TestConnect(t *testing.T) {
 	spec = testSpec(t, "echo")
 	if e := end(t, start(t, spec)); e.Reason != Internal || !strings.Contains(e.Detail, "nothing listens") {
 		t.Errorf("without a callback: %+v", e)
+	}
+}
+
+// fileWith returns an open file with text in it.
+func fileWith(t *testing.T, text string) *os.File {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if _, err := f.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// Every descriptor arrives in its place, and a refusal is an error.
+func TestSnapshotFiles(t *testing.T) {
+	ctx := context.Background()
+	p := start(t, testSpec(t, "idle"))
+	file := func(text string) *os.File { return fileWith(t, text) }
+	image := Image{
+		State: file("state"), Plan: file("plan"), Base: file("base"), Overlays: []*os.File{file("o1"), file("o2")},
+		Disks: []Disk{{Layers: []*os.File{file("a1")}}, {Layers: []*os.File{file("b1"), file("b2")}}},
+	}
+	r, err := p.Restore(ctx, image)
+	if err != nil || r.Private != 8 {
+		t.Errorf("restore: %+v, %v", r, err)
+	}
+	image.Base, image.Overlays = nil, nil
+	if r, err = p.Rollback(ctx, image, file("record")); err != nil || r.Private != 6 {
+		t.Errorf("rollback: %+v, %v", r, err)
+	}
+	save := SaveSpec{State: file("state"), Memory: file("memory"), Tops: []*os.File{file("t1"), file("t2")}}
+	s, err := p.Save(ctx, save)
+	if err != nil || s.Pages != 4 || s.Pause != 1500*time.Microsecond {
+		t.Errorf("save: %+v, %v", s, err)
+	}
+	save.Memory, save.Tops, save.Tracker = nil, nil, "none"
+	if _, err := p.Save(ctx, save); err == nil || !strings.Contains(err.Error(), "no such tracker") {
+		t.Errorf("save that is refused: %v", err)
+	}
+	const want = "probe: idle\nrestored from [state plan base o1 o2 a1 b1 b2]\nrestored from [state plan a1 b1 b2 record]\nsaved to [state memory t1 t2]\n"
+	if console, err := p.Console(ctx); err != nil || string(console) != want {
+		t.Errorf("console %q, %v", console, err)
 	}
 }

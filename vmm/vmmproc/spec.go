@@ -14,6 +14,10 @@ import (
 type Spec struct {
 	Binary string // path of thaw-vmm; the slot's user need not be able to reach it
 
+	// Shell makes a machine with nothing in it, which [Process.Restore] fills: without Memory, Kernel, Initrd, Cmdline
+	// and the disks' layers.
+	Shell bool
+
 	KVM, Memory, Kernel *os.File // /dev/kvm; a memfd of MemoryBytes; vmlinux or bzImage
 	Initrd              *os.File // or nil
 	VCPUs               int
@@ -54,10 +58,13 @@ var ErrNotIsolated = errors.New("jail would be incomplete")
 // message returns the start message and the files that go with it.
 func (s *Spec) message() (*vmmproto.Start, []*os.File, error) {
 	m := &vmmproto.Start{
-		VCPUs: s.VCPUs, MemoryBytes: s.MemoryBytes, Cmdline: s.Cmdline, Initrd: s.Initrd != nil,
+		Shell: s.Shell, VCPUs: s.VCPUs, MemoryBytes: s.MemoryBytes, Cmdline: s.Cmdline, Initrd: s.Initrd != nil,
 		Balloon: s.Balloon, ConsoleLog: s.ConsoleLog,
 	}
-	files := []*os.File{s.KVM, s.Memory, s.Kernel}
+	files := []*os.File{s.KVM}
+	if !s.Shell {
+		files = append(files, s.Memory, s.Kernel)
+	}
 	if s.Initrd != nil {
 		files = append(files, s.Initrd)
 	}

@@ -28,18 +28,22 @@ var (
 		KindConsoleRequest: func() Message { return new(ConsoleRequest) },
 		KindSetBalloon:     func() Message { return new(SetBalloon) },
 		KindMemoryStats:    func() Message { return new(MemoryStats) },
+		KindRestore:        func() Message { return new(Restore) },
+		KindSave:           func() Message { return new(Save) },
 		KindConnected:      func() Message { return new(Connected) },
 		KindRefused:        func() Message { return new(Refused) },
 	}
 	fromVMM = map[Kind]func() Message{
-		KindStarted: func() Message { return new(Started) },
-		KindFailed:  func() Message { return new(Failed) },
-		KindPong:    func() Message { return new(Pong) },
-		KindDone:    func() Message { return new(Done) },
-		KindStats:   func() Message { return new(Stats) },
-		KindConsole: func() Message { return new(Console) },
-		KindConnect: func() Message { return new(Connect) },
-		KindExited:  func() Message { return new(Exited) },
+		KindStarted:  func() Message { return new(Started) },
+		KindRestored: func() Message { return new(Restored) },
+		KindSaved:    func() Message { return new(Saved) },
+		KindFailed:   func() Message { return new(Failed) },
+		KindPong:     func() Message { return new(Pong) },
+		KindDone:     func() Message { return new(Done) },
+		KindStats:    func() Message { return new(Stats) },
+		KindConsole:  func() Message { return new(Console) },
+		KindConnect:  func() Message { return new(Connect) },
+		KindExited:   func() Message { return new(Exited) },
 	}
 )
 

@@ -9,7 +9,8 @@
 //	   │                started │ failed     │
 //	   │◀────────────────────────────────────│
 //	   │ ping, pause, resume, stop,          │ pong, done,
-//	   │ stats_request, console_request      │ stats, console
+//	   │ stats_request, console_request,     │ stats, console,
+//	   │ restore, save + descriptors         │ restored, saved
 //	   │────────────────────────────────────▶│ (each answered once, with the request's id)
 //	   │                          connect    │ the guest dials a vsock port of the host
 //	   │◀────────────────────────────────────│

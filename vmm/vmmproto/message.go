@@ -47,6 +47,8 @@ type Reply interface {
 
 // Start describes the machine. Its descriptors come in the order of Files, which [Start.FileNames] gives.
 type Start struct {
+	// Shell makes a machine with nothing in it, which Restore fills.
+	Shell       bool     `json:"shell,omitempty"`
 	VCPUs       int      `json:"vcpus"`
 	MemoryBytes uint64   `json:"memory_bytes"`
 	Cmdline     string   `json:"cmdline"`

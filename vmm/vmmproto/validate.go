@@ -7,10 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// FileNames lists the descriptors that the message needs, in the order in which they travel: "kvm", "memory",
-// "kernel", then as the machine has them "initrd", "disk.ID.N" for each layer, "vsock", "tap".
+// FileNames lists the descriptors that the message needs, in the order in which they travel: "kvm", and unless it is a
+// shell "memory", "kernel", then as the machine has them "initrd", "disk.ID.N" for each layer, "vsock", "tap".
 func (m *Start) FileNames() []string {
-	names := []string{"kvm", "memory", "kernel"}
+	names := []string{"kvm"}
+	if !m.Shell {
+		names = append(names, "memory", "kernel")
+	}
 	if m.Initrd {
 		names = append(names, "initrd")
 	}
@@ -46,6 +49,8 @@ func (m *Start) Validate() error {
 		return fmt.Errorf("console_log %d: not in 0..%d", m.ConsoleLog, 1<<20)
 	case len(m.Disks) > MaxDisks:
 		return fmt.Errorf("disks: %d, most is %d", len(m.Disks), MaxDisks)
+	case m.Shell && (m.Initrd || m.Cmdline != ""):
+		return fmt.Errorf("shell: has no initrd and no command line")
 	case m.Vsock != nil && (m.Vsock.CID < 3 || m.Vsock.CID > 0xffffffff-1):
 		// virtio 1.3 §5.10.4: 0 to 2 and the all-ones value are reserved, the upper 32 bits are zero.
 		return fmt.Errorf("vsock cid %d: reserved", m.Vsock.CID)
@@ -61,7 +66,10 @@ func (m *Start) Validate() error {
 			return fmt.Errorf("disk id %q: twice", d.ID)
 		}
 		seen[d.ID] = true
-		if d.Layers < 1 || d.Layers > MaxLayers {
+		if m.Shell && d.Layers != 0 {
+			return fmt.Errorf("disk %s: a shell's has no layers yet", d.ID)
+		}
+		if !m.Shell && (d.Layers < 1 || d.Layers > MaxLayers) {
 			return fmt.Errorf("disk %s: %d layers, not in 1..%d", d.ID, d.Layers, MaxLayers)
 		}
 	}
@@ -89,20 +97,25 @@ func (m *SetBalloon) Validate() error {
 	return nil
 }
 
-func (m *Started) Validate() error {
-	if len(m.Phases) > MaxPhases {
-		return fmt.Errorf("phases: %d, most is %d", len(m.Phases), MaxPhases)
+func (m *Started) Validate() error { return checkPhases(m.Phases) }
+
+func checkPhases(list []Phase) error {
+	if len(list) > MaxPhases {
+		return fmt.Errorf("phases: %d, most is %d", len(list), MaxPhases)
 	}
-	for _, p := range m.Phases {
+	for _, p := range list {
 		if err := checkName("phase", p.Name, 64); err != nil {
 			return err
 		}
-		if p.Micros < 0 || p.Micros > 3600*1e6 {
+		if !anHour(p.Micros) {
 			return fmt.Errorf("phase %s: %d µs, more than an hour or negative", p.Name, p.Micros)
 		}
 	}
 	return nil
 }
+
+// anHour says whether a time can be one of a machine's: an hour at most.
+func anHour(micros int64) bool { return micros >= 0 && micros <= 3600*1e6 }
 
 func (m *Failed) Validate() error {
 	if err := checkName("stage", m.Stage, 64); err != nil {

@@ -48,6 +48,10 @@ type Machine interface {
 	SetBalloon(mib uint64) error
 	// MemoryStats asks the guest how it uses its memory, and waits for the answer until ctx is done.
 	MemoryStats(ctx context.Context) (map[string]uint64, error)
+	// Restore gives a shell its machine, or puts a machine back in place; the files are its own from then on.
+	Restore(m *vmmproto.Restore, files RestoreFiles) (vmmproto.Restored, error)
+	// Save writes a paused instant of the machine; the files are its own from then on.
+	Save(m *vmmproto.Save, files SaveFiles) (vmmproto.Saved, error)
 	// Phases says what the time until now was spent on. Names begin with "machine.", see [Within].
 	Phases() []vmmproto.Phase
 }
@@ -62,6 +66,9 @@ const (
 )
 
 const startDeadline = 10 * time.Second
+
+// shellFileBytes is how large a disk of a shell's can be at most.
+const shellFileBytes = 64 << 30
 
 // Main is thaw-vmm. It returns the exit code.
 func Main(newMachine Maker) int {
@@ -90,7 +97,7 @@ func Main(newMachine Maker) int {
 	}
 	phase("receive")
 
-	limits, err := jailOptions(files)
+	limits, err := jailOptions(start, files)
 	var steps []jail.Step
 	if err == nil {
 		steps, err = jail.Enter(limits)
@@ -163,8 +170,12 @@ func (c *control) receiveStart(deadline time.Time) (*vmmproto.Start, map[string]
 }
 
 // jailOptions derives the jail's numbers from what was passed.
-func jailOptions(files map[string]*os.File) (jail.Options, error) {
+func jailOptions(start *vmmproto.Start, files map[string]*os.File) (jail.Options, error) {
 	var largest uint64
+	if start.Shell {
+		// The files that it will write are not known yet. The pages of a snapshot come to the memory's size at most.
+		largest = max(start.MemoryBytes, shellFileBytes)
+	}
 	for name, f := range files {
 		fd, err := unixfd.Number(f)
 		if err != nil {

@@ -66,7 +66,7 @@ func (c *control) receive(maxFiles int) (vmmproto.Message, []*os.File, error) {
 // ping, and that is how the daemon finds out.
 func (c *control) serve() {
 	for {
-		m, files, err := c.receive(1)
+		m, files, err := c.receive(vmmproto.MaxFiles)
 		if err != nil {
 			// The daemon is gone, or speaks another language: nobody owns this machine any more.
 			fmt.Fprintf(os.Stderr, "vmmchild: control socket: %v\n", err)
@@ -98,6 +98,10 @@ func (c *control) handle(m vmmproto.Message, files []*os.File) error {
 		return c.done(m.ID, c.machine.SetBalloon(m.MiB))
 	case *vmmproto.MemoryStats:
 		return c.memoryStats(m.ID)
+	case *vmmproto.Restore:
+		return c.restore(m, files)
+	case *vmmproto.Save:
+		return c.save(m, files)
 	case *vmmproto.Connected:
 		return c.answer(m.ID, files[0])
 	case *vmmproto.Refused:

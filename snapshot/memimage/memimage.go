@@ -1,0 +1,176 @@
+// Package memimage is a machine's memory as a snapshot describes it, at work:
+// laid over the memory of a new machine, compared with what a machine has made of
+// it, and put back in place.
+//
+//	          base      ▓▓▓▓▓▓░░░░▓▓▓▓░░   the template, at the same offsets; ░ zeros
+//	          overlays   █ █     ██    █   pages that checkpoints added, densely
+//	guest's memory      ▓█▓█▓▓░░░██▓▓░░█   private mapping of base, overlays copied in
+//
+// The guest's memory is a private mapping: a page is the guest's own once it has
+// been written, and until then it is the base's. So what may differ from an image
+// is what is private now, or was when the image was laid; only that is looked at.
+package memimage
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"thaw/internal/guestmem"
+	"thaw/snapshot/pageindex"
+)
+
+const pageSize = guestmem.PageSize
+
+// MaxOverlays is how many files of pages an image can have besides its base.
+const MaxOverlays = 16
+
+// ErrImage is wrapped when files and index are not an image of the memory.
+var ErrImage = errors.New("not an image of this memory")
+
+// Image is a memory image that is open. It is not for use by several goroutines.
+type Image struct {
+	plan     Plan
+	file     *os.File // base, or nil
+	base     []byte   // read-only mapping of it
+	overlays [][]byte // read-only mappings
+	files    []*os.File
+}
+
+// Open opens the image of size bytes that plan describes. base may be nil where
+// the plan has no base. The files are the image's from then on, also after an
+// error; Close closes them. Files must not shrink: the daemon seals them.
+func Open(plan Plan, size uint64, base *os.File, overlays []*os.File) (_ *Image, err error) {
+	x := &Image{plan: plan, file: base, files: overlays}
+	defer func() {
+		if err != nil {
+			x.Close()
+		}
+	}()
+	if len(overlays) > MaxOverlays {
+		return nil, fmt.Errorf("memimage: %d overlays, at most %d are possible: %w", len(overlays), MaxOverlays, ErrImage)
+	}
+	pages := uint32(size / pageSize)
+	if plan.Memory.Pages != pages || plan.Base.Pages != pages {
+		return nil, fmt.Errorf("memimage: index of %d and %d pages, memory has %d: %w", plan.Memory.Pages, plan.Base.Pages, pages, ErrImage)
+	}
+	sizes := make([]uint32, len(overlays))
+	for i, f := range overlays {
+		if sizes[i], err = filePages(f); err != nil {
+			return nil, err
+		}
+	}
+	if err := plan.Memory.Validate(sizes); err != nil {
+		return nil, fmt.Errorf("memimage: %w", err)
+	}
+	if err := plan.Base.Validate(nil); err != nil {
+		return nil, fmt.Errorf("memimage: base: %w", err)
+	}
+	switch have, err := filePages(base); {
+	case err != nil:
+		return nil, err
+	case base == nil && (len(plan.Base.Runs) > 0 || plan.Memory.Count(isBase) > 0):
+		return nil, fmt.Errorf("memimage: base is missing: %w", ErrImage)
+	case base != nil && have != pages:
+		return nil, fmt.Errorf("memimage: base of %d pages, memory has %d: %w", have, pages, ErrImage)
+	}
+	if base != nil {
+		if x.base, err = mapFile(base, pages); err != nil {
+			return nil, err
+		}
+	}
+	for i, f := range overlays {
+		m, err := mapFile(f, sizes[i])
+		if err != nil {
+			return nil, err
+		}
+		x.overlays = append(x.overlays, m)
+	}
+	return x, nil
+}
+
+func isBase(source uint16) bool { return source == pageindex.Base }
+
+// filePages is how many whole pages f has.
+func filePages(f *os.File) (uint32, error) {
+	if f == nil {
+		return 0, nil
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("memimage: stat file: %w", err)
+	}
+	return uint32(min(uint64(info.Size())/pageSize, 1<<31)), nil
+}
+
+func mapFile(f *os.File, pages uint32) ([]byte, error) {
+	if pages == 0 {
+		return nil, nil
+	}
+	// Private: the file can be sealed against writing while we have it mapped.
+	m, err := unix.Mmap(int(f.Fd()), 0, int(pages)*pageSize, unix.PROT_READ, unix.MAP_PRIVATE)
+	if err != nil {
+		return nil, fmt.Errorf("memimage: map %d pages: %w", pages, err)
+	}
+	return m, nil
+}
+
+// Close unmaps and closes the files.
+func (x *Image) Close() error {
+	var errs []error
+	for _, m := range append(x.overlays, x.base) {
+		if m != nil {
+			errs = append(errs, unix.Munmap(m))
+		}
+	}
+	for _, f := range append(x.files, x.file) {
+		if f != nil {
+			errs = append(errs, f.Close())
+		}
+	}
+	*x = Image{}
+	return errors.Join(errs...)
+}
+
+// Index says where the image's pages are.
+func (x *Image) Index() *pageindex.Index { return x.plan.Memory }
+
+// zeros is a page of them.
+var zeros [pageSize]byte
+
+// bytes returns the first n pages of a run.
+func (x *Image) bytes(r pageindex.Run, n uint32) []byte {
+	switch r.Source {
+	case pageindex.Zero:
+		return nil
+	case pageindex.Base:
+		return x.base[uint64(r.First)*pageSize:][:uint64(n)*pageSize]
+	}
+	return x.overlays[r.Source-pageindex.FirstOverlay][uint64(r.At)*pageSize:][:uint64(n)*pageSize]
+}
+
+// cursor looks pages up in ascending order.
+type cursor struct {
+	x *Image
+	i int // run that the last page was in, or the next one
+}
+
+// page returns what the image has for a page: zeros where no run has it.
+func (c *cursor) page(page uint32) []byte {
+	runs := c.x.plan.Memory.Runs
+	for c.i < len(runs) && runs[c.i].First+runs[c.i].Count <= page {
+		c.i++
+	}
+	if c.i == len(runs) || runs[c.i].First > page {
+		return zeros[:]
+	}
+	r := runs[c.i]
+	skip := page - r.First
+	r.First, r.At = r.First+skip, r.At+skip
+	if b := c.x.bytes(r, 1); b != nil {
+		return b
+	}
+	return zeros[:]
+}

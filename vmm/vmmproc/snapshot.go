@@ -1,0 +1,140 @@
+package vmmproc
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"thaw/vmm/vmmproto"
+)
+
+// Image is what a machine is restored from. The files stay the caller's. State, Plan, Base and Overlays are passed
+// read-only or sealed: the process could write to what it may write to.
+type Image struct {
+	State    *os.File   // as Save wrote it
+	Plan     *os.File   // memimage.Plan, encoded
+	Base     *os.File   // memory of the template; nil: none
+	Overlays []*os.File // pages of checkpoints, at most vmmproto.MaxOverlays
+	Disks    []Disk     // with all layers; the last of a writable disk is new, or its content is of no interest
+	Tracker  string     // to start for the next save; empty: pagemap
+}
+
+// Restored tells what a restore did. Counts are in pages, and those of a rollback.
+type Restored struct {
+	Phases  []vmmproto.Phase
+	Private int  // that the machine had made its own
+	Copied  int  // of them, that differed
+	PutBack int  // that the machine had given back, or that another image had left
+	Dropped bool // dropped rather than compared
+}
+
+// Restore gives a shell the machine that it is to be, paused. After an error the process is of no further use.
+func (p *Process) Restore(ctx context.Context, i Image) (Restored, error) {
+	return p.restore(ctx, i, false, nil)
+}
+
+// Rollback puts the machine back to where i was saved, in place, and leaves it paused. i has the base of the image that
+// the process was restored from. Pages that the machine had made its own are written to record, a pageindex.Index,
+// unless that is nil. After an error the process may be of no further use: it ends by itself then.
+func (p *Process) Rollback(ctx context.Context, i Image, record *os.File) (Restored, error) {
+	return p.restore(ctx, i, true, record)
+}
+
+func (p *Process) restore(ctx context.Context, i Image, inPlace bool, record *os.File) (Restored, error) {
+	m := vmmproto.Restore{
+		InPlace: inPlace, Base: i.Base != nil, Overlays: len(i.Overlays), Record: record != nil, Tracker: i.Tracker,
+	}
+	files := []*os.File{i.State, i.Plan}
+	if i.Base != nil {
+		files = append(files, i.Base)
+	}
+	files = append(files, i.Overlays...)
+	for _, d := range i.Disks {
+		m.Layers = append(m.Layers, len(d.Layers))
+		files = append(files, d.Layers...)
+	}
+	if !inPlace {
+		// The process has no /proc in its jail. Root may look at it; the process sees only itself through it.
+		pagemap, err := os.Open(fmt.Sprintf("/proc/%d/pagemap", p.child.pid))
+		if err != nil {
+			return Restored{}, fmt.Errorf("vmmproc: restore: %w", err)
+		}
+		defer pagemap.Close()
+		m.Pagemap = true
+		files = append(files, pagemap)
+	}
+	if record != nil {
+		files = append(files, record)
+	}
+	reply, err := p.call(ctx, func(id uint64) vmmproto.Message { m.ID = id; return &m }, files...)
+	if err != nil {
+		return Restored{}, err
+	}
+	r, err := orDone[*vmmproto.Restored](p, reply)
+	if err != nil {
+		return Restored{}, err
+	}
+	return Restored{Phases: r.Phases, Private: r.Private, Copied: r.Copied, PutBack: r.PutBack, Dropped: r.Dropped}, nil
+}
+
+// SaveSpec says how to save a machine. The files stay the caller's; the process can write to State and Memory until
+// the caller seals them.
+type SaveSpec struct {
+	State *os.File // empty, at least 8 MiB long
+	// Memory is an empty file of the memory's size for the pages that changed; nil for a machine that was booted, whose
+	// memory is all in its own file.
+	Memory    *os.File
+	Tops      []*os.File // a new top layer for each writable disk
+	Tracker   string     // that finds the pages; empty: pagemap
+	CopyAhead bool       // copy most pages before the pause
+	Next      string     // tracker to start for the next save; empty: the same
+	Resume    bool       // go on at once
+}
+
+// Saved tells what a save did. The numbers are the process's word. Counts are in pages.
+type Saved struct {
+	StateBytes int64
+	Pages      int // in the file
+	Zero       int // that are zeros now and were not
+	Candidates int // looked at
+	Same       int // of them, that had not changed
+	Again      int // looked at once more in the pause
+	Pause      time.Duration
+	CopyAhead  time.Duration
+	Phases     []vmmproto.Phase
+}
+
+// Save writes a paused instant of the machine.
+func (p *Process) Save(ctx context.Context, s SaveSpec) (Saved, error) {
+	m := vmmproto.Save{
+		Memory: s.Memory != nil, Tops: len(s.Tops), Tracker: s.Tracker, CopyAhead: s.CopyAhead, Next: s.Next, Resume: s.Resume,
+	}
+	files := []*os.File{s.State}
+	if s.Memory != nil {
+		files = append(files, s.Memory)
+	}
+	files = append(files, s.Tops...)
+	reply, err := p.call(ctx, func(id uint64) vmmproto.Message { m.ID = id; return &m }, files...)
+	if err != nil {
+		return Saved{}, err
+	}
+	r, err := orDone[*vmmproto.Saved](p, reply)
+	if err != nil {
+		return Saved{}, err
+	}
+	return Saved{
+		StateBytes: r.StateBytes, Pages: r.Pages, Zero: r.Zero, Candidates: r.Candidates, Same: r.Same, Again: r.Again,
+		Pause: time.Duration(r.PauseMicros) * time.Microsecond, CopyAhead: time.Duration(r.AheadMicros) * time.Microsecond,
+		Phases: r.Phases,
+	}, nil
+}
+
+// orDone takes the reply that belongs to the request, or Done with the reason why there is none.
+func orDone[T vmmproto.Reply](p *Process, reply vmmproto.Reply) (T, error) {
+	if done, ok := reply.(*vmmproto.Done); ok && done.Error != "" {
+		var none T
+		return none, fmt.Errorf("vmmproc: vmm says: %s", done.Error)
+	}
+	return as[T](p, reply)
+}

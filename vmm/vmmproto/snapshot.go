@@ -1,0 +1,171 @@
+package vmmproto
+
+import "fmt"
+
+// Kinds about snapshots.
+const (
+	KindRestore  Kind = "restore"  // by the daemon
+	KindSave     Kind = "save"     // by the daemon
+	KindRestored Kind = "restored" // by thaw-vmm
+	KindSaved    Kind = "saved"    // by thaw-vmm
+)
+
+// MaxOverlays is how many files of pages an image can have besides its base.
+const MaxOverlays = 16
+
+// Restore gives a shell the machine that it is to be or, InPlace, puts a machine
+// back to where it was saved. It is paused afterwards. Answered by Restored, or
+// by Done with the reason why not.
+//
+// Descriptors, in this order: state; plan; base, if Base; each overlay; each disk's
+// layers, bottom first; the process's page map, if Pagemap; a file for the pages that
+// the machine had made its own, if Record.
+type Restore struct {
+	ID       uint64 `json:"id"`
+	InPlace  bool   `json:"in_place,omitempty"`
+	Base     bool   `json:"base,omitempty"`
+	Overlays int    `json:"overlays,omitempty"`
+	Layers   []int  `json:"layers,omitempty"` // of each disk
+	Pagemap  bool   `json:"pagemap,omitempty"`
+	Record   bool   `json:"record,omitempty"`
+	Tracker  string `json:"tracker,omitempty"` // to start; empty: the VMM's choice
+}
+
+// Restored answers Restore. The counts are in pages, and of a restore in place.
+type Restored struct {
+	ID      uint64  `json:"id"`
+	Phases  []Phase `json:"phases,omitempty"`
+	Private int     `json:"private"` // that the machine had made its own
+	Copied  int     `json:"copied"`  // of them, that differed
+	PutBack int     `json:"put_back"`
+	Dropped bool    `json:"dropped,omitempty"` // dropped rather than compared
+}
+
+// Save writes a paused instant of the machine. Answered by Saved, or by Done with
+// the reason why not; the machine goes on in both cases, if Resume.
+//
+// Descriptors, in this order: the state's file; the file for pages, if Memory; a new
+// top layer for each writable disk.
+type Save struct {
+	ID        uint64 `json:"id"`
+	Memory    bool   `json:"memory,omitempty"`
+	Tops      int    `json:"tops,omitempty"`
+	Tracker   string `json:"tracker,omitempty"`
+	CopyAhead bool   `json:"copy_ahead,omitempty"`
+	Next      string `json:"next,omitempty"`
+	Resume    bool   `json:"resume,omitempty"`
+}
+
+// Saved answers Save. Counts are in pages.
+type Saved struct {
+	ID          uint64  `json:"id"`
+	StateBytes  int64   `json:"state_bytes"`
+	Pages       int     `json:"pages"` // in the file
+	Zero        int     `json:"zero"`  // that are zeros now and were not
+	Candidates  int     `json:"candidates"`
+	Same        int     `json:"same"`
+	Again       int     `json:"again"`
+	PauseMicros int64   `json:"pause_micros"`
+	AheadMicros int64   `json:"ahead_micros"`
+	Phases      []Phase `json:"phases,omitempty"`
+}
+
+func (*Restore) Kind() Kind  { return KindRestore }
+func (*Restored) Kind() Kind { return KindRestored }
+func (*Save) Kind() Kind     { return KindSave }
+func (*Saved) Kind() Kind    { return KindSaved }
+
+func (m *Restored) RequestID() uint64 { return m.ID }
+func (m *Saved) RequestID() uint64    { return m.ID }
+
+// Descriptors implements Message.
+func (m *Restore) Descriptors() int {
+	n := 2 + m.Overlays
+	for _, layers := range m.Layers {
+		n += layers
+	}
+	for _, has := range []bool{m.Base, m.Pagemap, m.Record} {
+		if has {
+			n++
+		}
+	}
+	return n
+}
+
+// Descriptors implements Message.
+func (m *Save) Descriptors() int {
+	n := 1 + m.Tops
+	if m.Memory {
+		n++
+	}
+	return n
+}
+
+func (*Restored) Descriptors() int { return 0 }
+func (*Saved) Descriptors() int    { return 0 }
+
+// Validate implements Message.
+func (m *Restore) Validate() error {
+	switch {
+	case m.Overlays < 0 || m.Overlays > MaxOverlays:
+		return fmt.Errorf("overlays %d: not in 0..%d", m.Overlays, MaxOverlays)
+	case len(m.Layers) > MaxDisks:
+		return fmt.Errorf("layers of %d disks, most is %d", len(m.Layers), MaxDisks)
+	}
+	for _, n := range m.Layers {
+		if n < 1 || n > MaxLayers {
+			return fmt.Errorf("layers %d: not in 1..%d", n, MaxLayers)
+		}
+	}
+	if n := m.Descriptors(); n > MaxFiles {
+		return fmt.Errorf("%d descriptors, most is %d", n, MaxFiles)
+	}
+	return checkTracker("tracker", m.Tracker)
+}
+
+// Validate implements Message.
+func (m *Save) Validate() error {
+	if m.Tops < 0 || m.Tops > MaxDisks {
+		return fmt.Errorf("tops %d: not in 0..%d", m.Tops, MaxDisks)
+	}
+	if err := checkTracker("tracker", m.Tracker); err != nil {
+		return err
+	}
+	return checkTracker("next", m.Next)
+}
+
+func checkTracker(what, name string) error {
+	if name == "" {
+		return nil
+	}
+	return checkName(what, name, 32)
+}
+
+// Validate implements Message.
+func (m *Restored) Validate() error {
+	if err := checkCounts(m.Private, m.Copied, m.PutBack); err != nil {
+		return err
+	}
+	return checkPhases(m.Phases)
+}
+
+// Validate implements Message.
+func (m *Saved) Validate() error {
+	if err := checkCounts(m.Pages, m.Zero, m.Candidates, m.Same, m.Again); err != nil {
+		return err
+	}
+	if m.StateBytes < 0 || m.StateBytes > MaxMemory || !anHour(m.PauseMicros) || !anHour(m.AheadMicros) {
+		return fmt.Errorf("state of %d bytes, pause of %d µs, copying ahead of %d µs", m.StateBytes, m.PauseMicros, m.AheadMicros)
+	}
+	return checkPhases(m.Phases)
+}
+
+// checkCounts takes numbers of pages: a page may be looked at twice.
+func checkCounts(counts ...int) error {
+	for _, n := range counts {
+		if n < 0 || n > 2*MaxMemory/4096 {
+			return fmt.Errorf("%d pages: more than there are", n)
+		}
+	}
+	return nil
+}
