@@ -56,14 +56,35 @@ const manifestFile = "lab-tools.json"
 // near mirror, 210 MB on disk.
 func GetTools(ctx context.Context) (*Tools, error) {
 	src := aptSource{Mirror: apt.HostMirrors("/etc/apt").Main, Options: apt.HostOptions(ctx)}
-	// The mirror is no part of the key: packages are signed, whoever serves them.
-	key := cache.Key("lab-tools 1", Suite, strings.Join(toolPackages, ","), kernelHook)
-	dir, err := cache.Get(ctx, "lab", key, func(ctx context.Context, dir string) error {
+	dir, err := cache.Get(ctx, toolsKind, toolsKey(), func(ctx context.Context, dir string) error {
 		return buildTools(ctx, dir, src)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("lab: get tools: %w", err)
 	}
+	return openTools(dir)
+}
+
+// CachedTools returns the tree if it is made already, else nil.
+func CachedTools() (*Tools, error) {
+	dir, ok, err := cache.Lookup(toolsKind, toolsKey())
+	if err != nil {
+		return nil, fmt.Errorf("lab: look for tools: %w", err)
+	}
+	if !ok {
+		return nil, nil
+	}
+	return openTools(dir)
+}
+
+const toolsKind = "lab"
+
+// toolsKey leaves out the mirror: packages are signed, whoever serves them.
+func toolsKey() string {
+	return cache.Key("lab-tools 1", Suite, strings.Join(toolPackages, ","), kernelHook)
+}
+
+func openTools(dir string) (*Tools, error) {
 	t := &Tools{Root: dir}
 	b, err := os.ReadFile(filepath.Join(dir, manifestFile))
 	if err != nil {
