@@ -17,7 +17,12 @@ import (
 // build makes everything in the order that is cheapest on pvm hosts: memory
 // slots before the interrupt controllers.
 func (m *Machine) build() (err error) {
-	if m.mem, err = guestmem.Map(m.cfg.Memory, m.cfg.MemoryBytes); err != nil {
+	if m.cfg.Shell {
+		m.mem, err = guestmem.Reserve(m.cfg.MemoryBytes)
+	} else {
+		m.mem, err = guestmem.Map(m.cfg.Memory, m.cfg.MemoryBytes)
+	}
+	if err != nil {
 		return err
 	}
 	if m.system, err = kvm.Open(m.cfg.KVM); err != nil {
@@ -37,7 +42,7 @@ func (m *Machine) build() (err error) {
 	if m.vm, err = m.system.NewVM(); err != nil {
 		return err
 	}
-	if err := m.devices.make(m); err != nil {
+	if err := m.makeSlots(); err != nil {
 		return err
 	}
 	if err := m.setMemory(); err != nil {
@@ -52,6 +57,13 @@ func (m *Machine) build() (err error) {
 	}
 	m.phases.done("vcpus")
 	if err := m.connect(); err != nil {
+		return err
+	}
+	m.phases.done("lines")
+	if m.cfg.Shell {
+		return nil
+	}
+	if err := m.makeDevices(); err != nil {
 		return err
 	}
 	m.phases.done("devices")
@@ -121,22 +133,19 @@ func (m *Machine) event() (*eventfd.FD, error) {
 	return e, err
 }
 
-// connect gives interrupt lines and kicks to the devices.
+// connect makes interrupt lines and kicks.
 func (m *Machine) connect() (err error) {
-	uart, err := m.line(serialGSI)
-	if err != nil {
+	if m.uartLine, err = m.line(serialGSI); err != nil {
 		return err
 	}
-	m.platform = platform{uart: serial.New(m.console, uart.Signal), end: m.end}
+	m.platform = platform{uart: serial.New(m.console, m.uartLine.Signal), end: m.end}
 	if m.generation, err = m.line(eventGSI); err != nil {
 		return err
 	}
-	for i, d := range m.devices.list {
-		t, err := m.connectVirtio(i, d.Device)
-		if err != nil {
+	for i := range m.slots {
+		if err := m.connectSlot(i); err != nil {
 			return err
 		}
-		m.transports = append(m.transports, t)
 	}
 	return nil
 }
@@ -182,7 +191,7 @@ func (m *Machine) acpiConfig() acpi.Config {
 		GenerationAddress: generationAddress, EventGSI: eventGSI,
 		PanicPort: panicPort, SleepPort: sleepPort, ResetPort: keyboardPort, ResetValue: resetCommand,
 	}
-	for i := range m.devices.list {
+	for i := range m.slots {
 		c.Virtio = append(c.Virtio, acpi.VirtioDevice{
 			Base: registerBase + uint32(i)*mmio.Size, Size: mmio.Size, GSI: firstVirtio + uint32(i),
 		})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -11,6 +12,7 @@ import (
 	"thaw/internal/eventfd"
 	"thaw/internal/guestmem"
 	"thaw/internal/kvm"
+	"thaw/snapshot/memimage"
 	"thaw/virtio/mmio"
 	"thaw/vmm/serial"
 )
@@ -30,11 +32,21 @@ type Machine struct {
 	platform platform
 	// registers holds the devices' register pages, one after the other.
 	registers  []byte
+	slots      []slot // of the virtio devices, in the order in which the guest finds them
 	transports []*mmio.Transport
 	devices    devices
+	diskFiles  []*os.File // that came with an image or a save
 	events     []*eventfd.FD
+	uartLine   *eventfd.FD
 	generation *eventfd.FD // raises eventGSI
 	phases     phases
+
+	// Of machines that were restored.
+	image *memimage.Image
+	track track
+	// tellGeneration: the guest is to be told, when it runs, that its
+	// generation has changed.
+	tellGeneration bool
 
 	mu     sync.Mutex
 	wake   *sync.Cond // of mu
@@ -67,6 +79,9 @@ func New(cfg Config) (*Machine, error) {
 	}
 	m := &Machine{cfg: cfg, console: serial.NewLog(cfg.ConsoleLog), ended: make(chan struct{})}
 	m.wake = sync.NewCond(&m.mu)
+	if cfg.Shell {
+		m.goal = goalPause // until it is restored and resumed
+	}
 	m.phases.start()
 	if err := m.build(); err != nil {
 		m.Close()
@@ -121,6 +136,9 @@ func (m *Machine) mayRun(c *vcpu) bool {
 	if m.goal == goalRun {
 		return true
 	}
+	m.mu.Unlock()
+	c.settle()
+	m.mu.Lock()
 	// Only this thread clears the flag, and looks at the goal again after
 	// that: a stop that came in between is then not lost.
 	c.kvm.SetImmediateExit(false)
@@ -173,10 +191,20 @@ func (m *Machine) Pause() {
 	}
 }
 
-// Resume ends a Pause.
+// Resume ends a Pause, and lets a machine run that was restored or rolled back. A
+// shell that is nothing yet stays as it is.
 func (m *Machine) Resume() {
+	if m.cfg.Shell && m.image == nil {
+		return
+	}
 	for _, t := range m.transports {
 		t.Resume()
+	}
+	if m.tellGeneration {
+		m.tellGeneration = false
+		if err := m.generation.Signal(); err != nil {
+			m.cfg.Log(err)
+		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -185,6 +213,9 @@ func (m *Machine) Resume() {
 		m.wake.Broadcast()
 	}
 }
+
+// MemoryBytes is how much memory the machine has.
+func (m *Machine) MemoryBytes() uint64 { return m.cfg.MemoryBytes }
 
 // Console returns what is kept of the console output.
 func (m *Machine) Console() []byte {
@@ -206,6 +237,16 @@ func (m *Machine) Close() error {
 		errs = append(errs, m.vm.Close())
 	}
 	errs = append(errs, m.devices.close())
+	closeFiles(m.diskFiles)
+	m.track.close()
+	if m.image != nil {
+		errs = append(errs, m.image.Close())
+	}
+	for _, s := range m.slots {
+		for _, k := range s.kicks {
+			errs = append(errs, k.Close())
+		}
+	}
 	for _, e := range m.events {
 		errs = append(errs, e.Close())
 	}

@@ -25,6 +25,9 @@ type vcpu struct {
 	kvm  *kvm.VCPU
 	tid  atomic.Int32 // of its thread, zero before it runs
 	exit exitCounts
+	// open says that KVM has yet to complete an exit that was handled. Used by
+	// the thread only.
+	open bool
 }
 
 // exitCounts counts a processor's exits to user space.
@@ -51,6 +54,7 @@ func (c *vcpu) run() {
 	c.tid.Store(int32(unix.Gettid()))
 	for c.m.mayRun(c) {
 		interrupted, err := c.kvm.Run()
+		c.open = false
 		if err != nil {
 			c.m.end(Internal, err.Error())
 			return
@@ -58,10 +62,25 @@ func (c *vcpu) run() {
 		if interrupted {
 			continue
 		}
+		c.open = true
 		if err := c.handle(); err != nil {
 			c.m.end(Internal, err.Error())
 			return
 		}
+	}
+}
+
+// settle has KVM complete an exit that was handled: until the next KVM_RUN, the
+// registers are those from before it (order.go). immediate_exit keeps the guest
+// from running.
+func (c *vcpu) settle() {
+	if !c.open {
+		return
+	}
+	c.open = false
+	c.kvm.SetImmediateExit(true)
+	if interrupted, err := c.kvm.Run(); err != nil || !interrupted {
+		c.m.cfg.Log(fmt.Errorf("vmm: vcpu %d: settle an exit: interrupted %v: %w", c.id, interrupted, err))
 	}
 }
 

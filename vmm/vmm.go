@@ -4,11 +4,12 @@
 // One process runs one machine. Every descriptor comes from outside (Config);
 // the package opens nothing but what KVM makes.
 //
-//	New ──▶ made ──Run──▶ running ◀──Resume── paused
-//	          │              │ └────Pause───────▶ │
-//	          │              │ guest ends, Stop   │ Stop
-//	          ▼              ▼                    ▼
-//	        Close ◀──────── ended (Exit says why)
+//	New ──▶ made ──Run──▶ running ◀──Resume── paused ◀──Restore── shell ◀─Run── New
+//	          │            │ │ └────Pause───────▶ │ │
+//	          │            │ └────Rollback──────▶ │ │ Rollback, Save
+//	          │            │ guest ends, Stop     │ └─▶ paused
+//	          ▼            ▼                      ▼
+//	        Close ◀────── ended (Exit says why) ◀─┘
 package vmm
 
 import (
@@ -40,6 +41,10 @@ var (
 type Config struct {
 	VCPUs       int    // 1 to MaxVCPUs
 	MemoryBytes uint64 // MinMemory to MaxMemory, whole pages
+
+	// Shell makes a machine with nothing in it, which Restore fills. Memory,
+	// Kernel, Initrd and Cmdline are not used then, nor are the disks' layers.
+	Shell bool
 
 	KVM     *os.File // /dev/kvm
 	Memory  *os.File // a memfd of MemoryBytes
@@ -92,10 +97,21 @@ func (cfg *Config) validate() error {
 		return fmt.Errorf("vmm: %d vcpus, 1 to %d are possible: %w", cfg.VCPUs, MaxVCPUs, ErrVCPUs)
 	case cfg.MemoryBytes < MinMemory || cfg.MemoryBytes > MaxMemory || cfg.MemoryBytes%guestmem.PageSize != 0:
 		return fmt.Errorf("vmm: %d bytes of memory, %d to %d MiB are possible: %w", cfg.MemoryBytes, MinMemory>>20, MaxMemory>>20, ErrMemorySize)
-	case cfg.KVM == nil || cfg.Memory == nil || cfg.Kernel == nil:
+	case cfg.KVM == nil || !cfg.Shell && (cfg.Memory == nil || cfg.Kernel == nil):
 		return errors.New("vmm: configuration lacks kvm, memory or kernel")
 	case len(cfg.Disks) > maxDisks:
 		return fmt.Errorf("vmm: %d disks, at most %d are possible", len(cfg.Disks), maxDisks)
 	}
 	return nil
+}
+
+// writable is how many disks can be written.
+func (cfg *Config) writable() int {
+	n := 0
+	for _, d := range cfg.Disks {
+		if !d.ReadOnly {
+			n++
+		}
+	}
+	return n
 }

@@ -30,7 +30,7 @@ func newMachine(r vmmchild.Request) (vmmchild.Machine, error) {
 
 func config(r vmmchild.Request) (vmm.Config, error) {
 	cfg := vmm.Config{
-		VCPUs: r.Start.VCPUs, MemoryBytes: r.Start.MemoryBytes, Cmdline: r.Start.Cmdline,
+		Shell: r.Start.Shell, VCPUs: r.Start.VCPUs, MemoryBytes: r.Start.MemoryBytes, Cmdline: r.Start.Cmdline,
 		Balloon: r.Start.Balloon, ConsoleLog: r.Start.ConsoleLog,
 		KVM: r.Files["kvm"], Memory: r.Files["memory"], Kernel: r.Files["kernel"], Initrd: r.Files["initrd"],
 	}
@@ -121,10 +121,4 @@ func (m machine) MemoryStats(ctx context.Context) (map[string]uint64, error) {
 	return values, nil
 }
 
-func (m machine) Phases() []vmmproto.Phase {
-	var phases []vmmproto.Phase
-	for _, p := range m.Machine.Phases() {
-		phases = append(phases, vmmchild.Within("machine", p.Name, p.Duration))
-	}
-	return phases
-}
+func (m machine) Phases() []vmmproto.Phase { return phases("machine", m.Machine.Phases()) }

@@ -1,0 +1,183 @@
+package vmm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"thaw/snapshot/format"
+	"thaw/snapshot/memimage"
+)
+
+// Names of the sections of a state file that the VMM writes.
+const (
+	sectionMachine = "machine" // State
+	sectionMemory  = "memory"  // index of the pages that differ from the parent's
+)
+
+// ErrShell is wrapped when a machine is not in the state that a call needs.
+var ErrShell = errors.New("machine is not a shell, or is one still")
+
+// Image is what a machine is restored from. Its files are the machine's from
+// then on, also after an error.
+type Image struct {
+	State    *os.File // as Save wrote it
+	Plan     memimage.Plan
+	Base     *os.File // nil: none
+	Overlays []*os.File
+	// Disks are the machine's, each with all of its layers. The last layer of a
+	// writable one is new, or what was written to it since is not looked at.
+	Disks   []Disk
+	Pagemap *os.File // of this process; nil: passed before
+	Tracker Tracker  // to start; empty: TrackPagemap
+}
+
+// Close closes the files, for a caller that does not come to use the image.
+func (i *Image) Close() {
+	files := append([]*os.File{i.State, i.Base, i.Pagemap}, i.Overlays...)
+	for _, d := range i.Disks {
+		files = append(files, d.Layers...)
+	}
+	closeFiles(files)
+}
+
+// Restored tells what a restore or a rollback did.
+type Restored struct {
+	Memory memimage.PutBack // of a rollback
+	Phases []Phase
+}
+
+// Restore gives a shell the machine that it is to be, paused as it was saved.
+// Resume lets it run. After an error the shell must not be used any more.
+func (m *Machine) Restore(i Image) (r Restored, err error) {
+	defer i.Close()
+	if !m.cfg.Shell || m.image != nil {
+		return r, fmt.Errorf("vmm: restore: %w", ErrShell)
+	}
+	var p phases
+	p.start()
+	state, err := m.open(&i, &p)
+	if err != nil {
+		return r, err
+	}
+	if err := m.image.Lay(m.mem); err != nil {
+		return r, err
+	}
+	p.done("memory")
+	err = m.become(state, &i, &p)
+	return Restored{Phases: p.list}, err
+}
+
+// Rollback puts the machine back to where an image was saved, in place. It is
+// paused afterwards. The image has the base of the one that the machine was
+// restored from. After an error before anything was changed the machine is
+// paused; later errors end it.
+func (m *Machine) Rollback(i Image, record *os.File) (r Restored, err error) {
+	defer i.Close()
+	if m.image == nil {
+		return r, fmt.Errorf("vmm: roll back: %w", ErrShell)
+	}
+	var p phases
+	p.start()
+	m.Pause()
+	p.done("pause")
+	state, err := m.open(&i, &p)
+	if err != nil {
+		return r, err
+	}
+	defer func() {
+		if err != nil {
+			m.end(Internal, fmt.Sprintf("roll back: %v", err))
+		}
+	}()
+	for _, t := range m.transports {
+		t.Reset()
+	}
+	p.done("stop devices")
+	private, err := m.private()
+	if err != nil {
+		return r, err
+	}
+	p.done("find pages")
+	if record != nil {
+		if err := writeRecord(record, private, m.image.Index().Pages); err != nil {
+			return r, err
+		}
+	}
+	if r.Memory, err = m.image.Rollback(m.mem, private); err != nil {
+		return r, err
+	}
+	p.done("memory")
+	err = m.become(state, &i, &p)
+	r.Phases = p.list
+	return r, err
+}
+
+// open reads the image's state and opens its memory, in place of the one that
+// the machine had. It changes nothing else; after an error the files are closed.
+func (m *Machine) open(i *Image, p *phases) (*State, error) {
+	state, err := m.readState(i.State)
+	if err != nil {
+		return nil, err
+	}
+	p.done("state file")
+	image, err := memimage.Open(i.Plan, m.mem.Size(), i.Base, i.Overlays)
+	i.Base, i.Overlays = nil, nil
+	if err != nil {
+		return nil, err
+	}
+	if i.Pagemap != nil {
+		m.track.setPagemap(i.Pagemap)
+		i.Pagemap = nil
+	}
+	if m.image != nil {
+		if err := m.image.Close(); err != nil {
+			m.cfg.Log(err)
+		}
+	}
+	m.image = image
+	p.done("open memory")
+	return state, nil
+}
+
+// readState reads and checks a state file.
+func (m *Machine) readState(f *os.File) (*State, error) {
+	file, err := format.Read(f, format.Limits{})
+	if err != nil {
+		return nil, fmt.Errorf("vmm: read state: %w", err)
+	}
+	s := new(State)
+	if err := file.CBOR(sectionMachine, s); err != nil {
+		return nil, fmt.Errorf("vmm: read state: %w", err)
+	}
+	return s, m.check(s)
+}
+
+// become sets the state and a new generation.
+func (m *Machine) become(s *State, i *Image, p *phases) error {
+	if err := m.setState(s, i); err != nil {
+		return err
+	}
+	p.done("set state")
+	if err := m.newGeneration(); err != nil {
+		return err
+	}
+	m.tellGeneration = true
+	if i.Tracker == "" {
+		i.Tracker = TrackPagemap
+	}
+	if err := m.startTracker(i.Tracker); err != nil {
+		return err
+	}
+	p.done("generation")
+	return nil
+}
+
+// total is the time of all phases.
+func total(list []Phase) (t time.Duration) {
+	for _, p := range list {
+		t += p.Duration
+	}
+	return t
+}

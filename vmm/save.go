@@ -1,0 +1,269 @@
+package vmm
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"thaw/internal/pagemap"
+	"thaw/snapshot/format"
+	"thaw/snapshot/memimage"
+	"thaw/snapshot/pageindex"
+)
+
+// SaveSpec says how to save a machine. Its files are the machine's from then on,
+// also after an error.
+type SaveSpec struct {
+	State *os.File // an empty file that is large enough
+	// Memory is an empty file of the memory's size, for the pages that differ
+	// from the image that the machine was restored from or saved as last. Nil
+	// for a machine that was booted: all of its memory is in its own file.
+	Memory *os.File
+	// Tops has a new top layer for each writable disk: what was written so far
+	// stays as it is in the layer below.
+	Tops []*os.File
+	// Tracker finds the pages; CopyAhead copies most of them while the guest
+	// still runs, so that the pause covers only those written meanwhile.
+	Tracker   Tracker
+	CopyAhead bool
+	// Next is the tracker to start for the next save; empty: the same.
+	Next Tracker
+	// Resume lets the machine go on at once.
+	Resume bool
+}
+
+// Saved tells what a save did. Pages are those in the file; counts are in pages.
+type Saved struct {
+	StateBytes int64
+	Pages      int // in the file
+	Zero       int // that are zeros now and were not
+	Candidates int // looked at
+	Same       int // of them, as they were
+	Again      int // looked at once more in the pause, with CopyAhead
+	Pause      time.Duration
+	CopyAhead  time.Duration
+	Phases     []Phase
+}
+
+// Save writes a paused instant of the machine: its state, and the pages that
+// differ. It pauses the machine, which goes on if Resume says so, also after an
+// error.
+func (m *Machine) Save(s SaveSpec) (saved Saved, err error) {
+	defer s.close()
+	delta, err := m.newDelta(&s)
+	if err != nil {
+		return saved, err
+	}
+	var p phases
+	p.start()
+	ahead := delta != nil && s.CopyAhead
+	if ahead {
+		if err := m.copyAhead(delta, s.Tracker); err != nil {
+			return saved, err
+		}
+		p.done("copy ahead")
+		saved.CopyAhead = total(p.list)
+	}
+	began := time.Now()
+	m.Pause()
+	p.done("pause")
+	err = m.savePaused(&s, delta, ahead, &saved, &p)
+	if err != nil {
+		// What was written since the last save is not known any more.
+		m.track.log.stop(m)
+		m.track.name = ""
+	}
+	if s.Resume {
+		m.Resume()
+		p.done("resume")
+	}
+	saved.Pause = time.Since(began)
+	saved.Phases = p.list
+	return saved, err
+}
+
+// savePaused is what Save does in the pause, in the order that order.go gives.
+func (m *Machine) savePaused(s *SaveSpec, delta *memimage.Delta, ahead bool, saved *Saved, p *phases) error {
+	// The layer's switch first: the state is to know of it.
+	if err := m.freezeDisks(s); err != nil {
+		return err
+	}
+	p.done("freeze disks")
+	state, err := m.state()
+	if err != nil {
+		return err
+	}
+	p.done("state")
+	index, err := m.finishDelta(delta, s, ahead, saved, p)
+	if err != nil {
+		return err
+	}
+	if saved.StateBytes, err = writeState(s.State, &state, index); err != nil {
+		return err
+	}
+	p.done("write state")
+	if delta == nil {
+		return nil
+	}
+	file := s.Memory
+	s.Memory = nil
+	image, err := m.image.Extend(index, file)
+	if err != nil {
+		file.Close()
+		return err
+	}
+	m.image = image
+	if s.Next == "" {
+		s.Next = s.Tracker
+	}
+	err = m.startTracker(s.Next)
+	p.done("tracker")
+	return err
+}
+
+// close closes the files that were not put to use.
+func (s *SaveSpec) close() {
+	closeFiles(append([]*os.File{s.State, s.Memory}, s.Tops...))
+}
+
+// newDelta checks what is asked for, and returns a delta of a restored machine or
+// nil for one that was booted.
+func (m *Machine) newDelta(s *SaveSpec) (*memimage.Delta, error) {
+	switch {
+	case len(s.Tops) != 0 && len(s.Tops) != m.cfg.writable():
+		return nil, fmt.Errorf("vmm: save: %d new layers for %d writable disks", len(s.Tops), m.cfg.writable())
+	case m.image == nil && m.cfg.Shell:
+		return nil, fmt.Errorf("vmm: save: %w", ErrShell)
+	case m.image == nil && s.Memory != nil, m.image != nil && s.Memory == nil:
+		return nil, fmt.Errorf("vmm: save: a file for pages is for restored machines, and for those only: %w", ErrShell)
+	case m.image == nil:
+		return nil, nil
+	}
+	if s.Tracker == "" {
+		s.Tracker = TrackPagemap
+	}
+	return m.image.NewDelta(m.mem, s.Memory)
+}
+
+// copyAhead copies what differs now while the guest runs. From here on the dirty
+// log knows what it writes.
+func (m *Machine) copyAhead(delta *memimage.Delta, name Tracker) error {
+	if name == TrackDirtyLog {
+		list, err := m.candidates(m.image, name)
+		if err != nil {
+			return err
+		}
+		return delta.Add(list)
+	}
+	if err := m.track.log.start(m); err != nil {
+		return err
+	}
+	list, err := m.candidates(m.image, name)
+	if err == nil {
+		err = delta.Add(list)
+	}
+	if err != nil {
+		m.track.log.stop(m)
+	}
+	return err
+}
+
+// finishDelta adds, in the pause, what copyAhead has not seen, and returns the
+// index; nil without a delta.
+func (m *Machine) finishDelta(delta *memimage.Delta, s *SaveSpec, ahead bool, saved *Saved, p *phases) (*pageindex.Index, error) {
+	if delta == nil {
+		return nil, nil
+	}
+	var list []pagemap.Range
+	var err error
+	if ahead {
+		list, err = m.track.log.drain(m)
+		saved.Again = pagemap.Pages(list)
+	} else {
+		list, err = m.candidates(m.image, s.Tracker)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.done("find pages")
+	if err := delta.Add(list); err != nil {
+		return nil, err
+	}
+	p.done("copy pages")
+	index := delta.Index()
+	stats := delta.Stats()
+	saved.Candidates, saved.Same = stats.Candidates, stats.Same
+	saved.Pages = int(index.Count(func(source uint16) bool { return source >= pageindex.FirstOverlay }))
+	saved.Zero = int(index.Count(func(source uint16) bool { return source == pageindex.Zero }))
+	return index, nil
+}
+
+// freezeDisks puts new layers on the writable disks, in their order. Where one
+// fails, those before it have a new layer already: the machine goes on, and the
+// snapshot is not made.
+func (m *Machine) freezeDisks(s *SaveSpec) error {
+	if len(s.Tops) == 0 {
+		return nil
+	}
+	n := 0
+	for i, disk := range m.cfg.Disks {
+		if disk.ReadOnly {
+			continue
+		}
+		if err := m.devices.disk(i).Freeze(s.Tops[n]); err != nil {
+			return err
+		}
+		m.diskFiles = append(m.diskFiles, s.Tops[n])
+		s.Tops[n] = nil
+		n++
+	}
+	return nil
+}
+
+// writeState writes the state file and returns its length.
+func writeState(f *os.File, s *State, index *pageindex.Index) (int64, error) {
+	var w format.Writer
+	if err := w.AddCBOR(sectionMachine, s); err != nil {
+		return 0, fmt.Errorf("vmm: encode state: %w", err)
+	}
+	if index != nil {
+		if err := w.Add(sectionMemory, index.Encode()); err != nil {
+			return 0, fmt.Errorf("vmm: encode state: %w", err)
+		}
+	}
+	var b bytes.Buffer
+	b.Grow(int(w.Size()))
+	if _, err := w.WriteTo(&b); err != nil {
+		return 0, fmt.Errorf("vmm: encode state: %w", err)
+	}
+	return w.Size(), writeFile(f, b.Bytes())
+}
+
+// writeFile writes b to the start of f, by the vectored call that the jail allows
+// for disks.
+func writeFile(f *os.File, b []byte) error {
+	n, err := unix.Pwritev2(int(f.Fd()), [][]byte{b}, 0, 0)
+	if err == nil && n != len(b) {
+		err = unix.ENOSPC
+	}
+	if err != nil {
+		return fmt.Errorf("vmm: write %d bytes: %d written: %w", len(b), n, err)
+	}
+	return nil
+}
+
+// writeRecord writes which pages a machine has made its own, as runs of no
+// source.
+func writeRecord(f *os.File, private []pagemap.Range, pages uint32) error {
+	defer f.Close()
+	x := pageindex.NewBuilder(pages)
+	for _, r := range private {
+		if err := x.Add(pageindex.Run{First: r.First, Count: r.Count}); err != nil {
+			return fmt.Errorf("vmm: record pages: %w", err)
+		}
+	}
+	return writeFile(f, x.Index().Encode())
+}
