@@ -11,6 +11,11 @@ func Cmdline(pvm bool, extra ...string) string {
 		"panic=-1",   // ends the machine at once
 		"reboot=t",   // by a triple fault, the shortest way
 		"pci=off",    // there is no such bus to look for
+		// Kernels prefer the TSC where it is stable. KVM can set kvmclock but not
+		// every host's TSC, which goes on while a snapshot lies in its file: a
+		// restored guest's monotonic clock would jump. A reading stays in the
+		// vDSO (23 ns, with the TSC 20 to 22).
+		"clocksource=kvm-clock",
 	}
 	if pvm {
 		args = append(args,

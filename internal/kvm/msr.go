@@ -8,6 +8,7 @@ import (
 
 // MSR is a model-specific register and its value.
 type MSR struct {
+	_     struct{} `cbor:",toarray"`
 	Index uint32
 	_     uint32
 	Value uint64
