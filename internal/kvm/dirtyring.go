@@ -16,7 +16,7 @@ const (
 // enableCap mirrors struct kvm_enable_cap.
 type enableCap struct {
 	number uint32
-	flags  uint32
+	_      uint32
 	args   [4]uint64
 	_      [64]byte
 }
