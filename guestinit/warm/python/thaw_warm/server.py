@@ -1,0 +1,152 @@
+"""Starts, warms up and serves the control socket.
+
+	start ─▶ warm up ─▶ ready ─▶ waiting ──generation──▶ renew, answer ─┐
+	                              │  ▲ └───────────────────────────────┘
+	                              │  └──────── answer ──┐
+	                        run ──┤                     │
+	                              ├── cell ─▶ run cell ─┘
+	                              ▼
+	                    run the program, end with it
+"""
+
+import gc
+import importlib
+import os
+import platform
+import signal
+import sys
+import time
+import warnings
+
+from . import bare, cell, command, control, finish, generation, job
+
+
+class Server:
+    def __init__(self, startup):
+        self._startup = startup
+        self._control = control.Control()
+        self._generation = generation.Generation()
+        self._pid = os.getpid()
+        self._context = None
+
+    def warm_up(self, modules):
+        """Imports the modules, runs what jobs run, and settles the memory."""
+        began = time.monotonic()
+        filters = list(warnings.filters)
+        missing = []
+        for name in modules:
+            try:
+                importlib.import_module(name)
+            except ImportError:
+                missing.append(name)
+        _exercise()
+        # Libraries add filters for their own sake. A program that never
+        # imports them must not see those.
+        warnings.filters[:] = filters
+        warnings._filters_mutated()
+        bare.prepare()
+        self._generation.watch()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGURG, self._renew_while_busy)
+        # A thread that a library has started shall not be in the template:
+        # OpenBLAS ends its own before a fork and starts them again on demand.
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+        for name in [name for name in sys.modules if name.partition(".")[0] == "thaw_warm"]:
+            del sys.modules[name]
+        sys.path_importer_cache.clear()
+        importlib.invalidate_caches()
+        sys.modules.pop("__main__")
+        self._warm_modules = frozenset(sys.modules)
+        gc.collect()
+        gc.freeze()
+        self._control.send({
+            "op": "ready", "runtime": "python", "version": platform.python_version(),
+            "modules": len(sys.modules), "missing": missing,
+            "took_us": int((time.monotonic() - began) * 1e6),
+        })
+
+    def serve(self):
+        """Handles messages until the agent is gone or a program has run."""
+        while True:
+            message = self._control.receive()
+            if message is None:
+                os._exit(0)
+            kind = message["op"]
+            if kind == "generation":
+                self._renew(message)
+            elif kind == "run":
+                self._run(message)
+            elif kind == "cell":
+                self._cell(message)
+
+    def _renew(self, message):
+        """Answers only if every generator was renewed: else the machine must
+        not go on."""
+        self._generation.renew(bytes.fromhex(message.get("seed", "")))
+        self._control.send({"op": "generation", "number": message["number"]})
+
+    def _renew_while_busy(self, number, frame):
+        """Handles SIGURG: a new generation while the program runs. The kernel
+        delivers it before the program's next instruction."""
+        if os.getpid() != self._pid:
+            return
+        try:
+            self._generation.renew()
+            self._control.send({"op": "generation", "number": 0})
+        except Exception:
+            pass  # no answer; the agent decides
+
+    def _run(self, message):
+        try:
+            chosen, code, environ = job.prepare(message, self._startup)
+        except command.Cold as e:
+            self._control.send({"op": "run", "cold": str(e)[:256]})
+            command.execute(message["argv"], job.environment(message["env"]))
+        except OSError as e:
+            self._control.send({"op": "run", "errno": e.errno})
+            return
+        self._generation.forget()
+        self._control.send({"op": "run"})
+        job.run(chosen, code, environ, self._warm_modules)
+
+    def _cell(self, message):
+        if self._context is None:
+            self._context = cell.Context()
+            self._generation.forget()
+        answer = self._context.run(message["id"], message["source"])
+        if os.getpid() != self._pid:
+            # A child that the cell forked and that fell through.
+            finish.end(None, self._warm_modules)
+        self._control.send(answer)
+
+
+def _exercise():
+    """Runs what most jobs run first, so that its memory is laid out already."""
+    import linecache
+
+    source = "import math\nclass A:\n    def f(self, x=1):\n        return [i * x for i in range(3)]\nA().f()\nprint"
+    exec(compile(source, "<warm>", "exec"), {})
+    try:
+        raise ValueError("warm")
+    except ValueError as e:
+        import traceback
+
+        traceback.format_exception(e)
+    linecache.clearcache()
+    pandas = sys.modules.get("pandas")
+    if pandas is not None:
+        frame = pandas.DataFrame({"k": ["a", "b", "a"], "v": [1, 2, 3]})
+        frame.groupby("k").v.sum().to_dict()
+        repr(frame.merge(frame, on="k").describe())
+
+
+def main(startup_modules, modules):
+    """Never returns."""
+    startup = command.Startup(startup_modules)
+    sys.path.pop(0)
+    server = Server(startup)
+    server.warm_up(modules)
+    server.serve()

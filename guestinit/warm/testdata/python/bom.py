@@ -1,0 +1,1 @@
+﻿print("bom", __file__)

@@ -1,0 +1,1 @@
+raise SystemExit({"a": [1, 2]})

@@ -1,0 +1,2 @@
+import sys
+sys.exit("it failed: \u00e9")

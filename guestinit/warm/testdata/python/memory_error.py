@@ -1,0 +1,1 @@
+b = bytearray(1 << 60)

@@ -1,0 +1,2 @@
+print(repr(input("prompt> ")), repr(input()))
+input()

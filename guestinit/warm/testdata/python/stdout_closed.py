@@ -1,0 +1,3 @@
+import sys
+print("gone")
+sys.stdout.close()

@@ -1,0 +1,3 @@
+import sys
+print(ascii(sys.argv))
+print("\udc80")

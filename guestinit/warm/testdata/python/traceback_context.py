@@ -1,0 +1,5 @@
+import json
+try:
+    json.loads("{")
+except ValueError:
+    undefined_name

@@ -1,0 +1,3 @@
+import os, sys
+print("first")
+os.write(1, b"second\n")

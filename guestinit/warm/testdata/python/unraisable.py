@@ -1,0 +1,5 @@
+class Bad:
+    def __del__(self):
+        raise ValueError("in del")
+Bad()
+print("after")
