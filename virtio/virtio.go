@@ -12,7 +12,6 @@ package virtio
 import (
 	"errors"
 
-	"thaw/internal/eventfd"
 	"thaw/internal/guestmem"
 	"thaw/virtio/queue"
 )
@@ -42,10 +41,12 @@ var ErrState = errors.New("saved device state is not valid")
 
 // Device is one virtio device. The life of a device:
 //
-//	          Activate                 Pause
+//	   ┌────────────── Activate, paused ────────────┐
+//	   │      Activate                 Pause        ▼
 //	inactive ──────────▶ active ────────────────▶ paused
-//	   ▲                   │ ▲                      │
-//	   └──── Reset ────────┘ └──────── Resume ──────┘
+//	   ▲                   │ ▲                     │ │
+//	   └───── Reset ───────┘ └────── Resume ───────┘ │
+//	   └───────────────────── Reset ─────────────────┘
 //
 // Methods are called by one goroutine at a time, except the configuration
 // accessors, which may be called at any time. Guest memory is touched only
@@ -63,8 +64,9 @@ type Device interface {
 	// WriteConfig is called for a write of the guest's to p bytes at offset;
 	// it may be ignored. From the guest: any offset, any length up to 8.
 	WriteConfig(offset uint32, p []byte)
-	// Activate starts the device on the queues that the driver set up. On an
-	// error the device stays inactive, and the driver is told to reset it.
+	// Activate starts the device on the queues that the driver set up, or makes
+	// it paused when the activation says so. On an error the device stays
+	// inactive, and the driver is told to reset it.
 	Activate(Activation) error
 	// Pause returns when no worker touches guest memory and every request
 	// taken from a queue is answered; Resume goes on. Both do nothing when
@@ -72,7 +74,8 @@ type Device interface {
 	Pause()
 	Resume()
 	// Reset stops the workers, returns when none touches guest memory, and
-	// leaves the device as new.
+	// leaves the device as new. Of a paused device it leaves guest memory as it
+	// is.
 	Reset()
 }
 
@@ -82,13 +85,16 @@ type Activation struct {
 	Features  uint64 // acknowledged by the driver: a subset of those offered
 	Queues    []Queue
 	Interrupt Interrupt
+	// Paused makes the device start as if Pause had been called: until Resume
+	// it neither touches guest memory nor raises an interrupt.
+	Paused bool
 }
 
 // Queue is a virtqueue with the event that its kick signals. The ring is nil
 // where the driver did not enable the queue.
 type Queue struct {
 	*queue.Queue
-	Kick *eventfd.FD
+	Kick *Kick
 }
 
 // Interrupt is how a device reaches its driver. Methods may be called from

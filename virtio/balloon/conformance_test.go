@@ -27,6 +27,9 @@ func TestConformance(t *testing.T) {
 			"target above memory": func(s *State) { s.TargetPages = memorySize/pageSize + pagesPerMiB },
 			"part of a MiB":       func(s *State) { s.TargetPages++ },
 		},
+		Golden: State{TargetPages: 2 * pagesPerMiB, ActualPages: 300, Counters: Counters{
+			Inflated: 1, Deflated: 2, ReportedBytes: 3, Reclaims: 4, Invalid: 5, Failed: 6,
+		}},
 	})
 }
 

@@ -19,7 +19,6 @@ import (
 	"math"
 	"sync"
 
-	"thaw/internal/eventfd"
 	"thaw/virtio"
 )
 
@@ -57,7 +56,7 @@ var _ virtio.Device = (*Device)(nil)
 // statsSource is a statistics queue while the device is active.
 type statsSource struct {
 	handler *statistician
-	kick    *eventfd.FD
+	kick    *virtio.Kick
 	ended   chan struct{} // closed by Reset
 }
 
@@ -155,15 +154,15 @@ func (d *Device) Stats(ctx context.Context) (Stats, error) {
 // theirs depend on the features that were acknowledged (virtio 1.3 §5.5.2).
 func (d *Device) Activate(a virtio.Activation) error {
 	r := reclaimer{host: d.options.Reclaimer, memory: a.Memory, metrics: &d.metrics}
-	handlers := []func(ring, *eventfd.FD) virtio.Handler{
-		func(q ring, _ *eventfd.FD) virtio.Handler { return &inflater{ring: q, reclaimer: r} },
-		func(q ring, _ *eventfd.FD) virtio.Handler { return &deflater{ring: q, metrics: &d.metrics} },
+	handlers := []func(ring, *virtio.Kick) virtio.Handler{
+		func(q ring, _ *virtio.Kick) virtio.Handler { return &inflater{ring: q, reclaimer: r} },
+		func(q ring, _ *virtio.Kick) virtio.Handler { return &deflater{ring: q, metrics: &d.metrics} },
 	}
 	if a.Features&FeatureStats != 0 {
 		handlers = append(handlers, d.newStats)
 	}
 	if a.Features&FeatureReporting != 0 {
-		handlers = append(handlers, func(q ring, _ *eventfd.FD) virtio.Handler {
+		handlers = append(handlers, func(q ring, _ *virtio.Kick) virtio.Handler {
 			return &reporter{ring: q, reclaimer: r, spans: make([]span, 0, queueSize)}
 		})
 	}
@@ -175,13 +174,13 @@ func (d *Device) Activate(a virtio.Activation) error {
 			continue
 		}
 		h := handlers[i](ring{queue: q.Queue, interrupt: a.Interrupt}, q.Kick)
-		d.workers = append(d.workers, virtio.StartWorker(q.Kick, h, a.Interrupt.NeedsReset))
+		d.workers = append(d.workers, a.Start(i, h))
 	}
 	return nil
 }
 
 // newStats makes the statistics queue's handler. Preconditions: mu is held.
-func (d *Device) newStats(q ring, kick *eventfd.FD) virtio.Handler {
+func (d *Device) newStats(q ring, kick *virtio.Kick) virtio.Handler {
 	d.stats = &statsSource{handler: &statistician{ring: q}, kick: kick, ended: make(chan struct{})}
 	return d.stats.handler
 }

@@ -12,7 +12,6 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"thaw/internal/eventfd"
 	"thaw/internal/guestmem"
 	"thaw/virtio"
 	"thaw/virtio/queue"
@@ -122,7 +121,7 @@ func newBench(t testing.TB, features uint64) *bench {
 	b.act = virtio.Activation{Memory: p.memory, Features: features, Interrupt: b.irq}
 	for i := range b.drivers {
 		b.drivers[i] = queuetest.New(t, p.memory, uint64(i+1)<<20, 1<<20, queueSize)
-		kick, err := eventfd.New()
+		kick, err := virtio.NewKick()
 		if err != nil {
 			t.Fatal(err)
 		}

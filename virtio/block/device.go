@@ -92,7 +92,7 @@ func (d *Device) Activate(a virtio.Activation) error {
 		return fmt.Errorf("block: activate: the request queue is not set up: %w", queue.ErrGuest)
 	}
 	d.server = newServer(d, a)
-	d.server.start()
+	d.server.worker = a.StartPolling(0, d.server, virtio.Always)
 	return nil
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"thaw/internal/eventfd"
 	"thaw/virtio"
 	"thaw/virtio/queue/queuetest"
 )
@@ -24,7 +23,7 @@ type rig struct {
 	*queuetest.Driver
 	t      testing.TB
 	dev    *Device
-	kick   *eventfd.FD
+	kick   *virtio.Kick
 	irq    *interrupts
 	bottom *os.File // of newRigOn
 }
@@ -87,7 +86,7 @@ func dropCache(t testing.TB, file *os.File) {
 // newIdleRig leaves the device inactive.
 func newIdleRig(t testing.TB, dev *Device) *rig {
 	t.Helper()
-	kick, err := eventfd.New()
+	kick, err := virtio.NewKick()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"thaw/internal/eventfd"
 	"thaw/virtio"
 	"thaw/virtio/block/disk"
 	"thaw/virtio/queue"
@@ -20,7 +19,6 @@ type server struct {
 	dev       *Device
 	disk      *disk.Disk
 	queue     *queue.Queue
-	kick      *eventfd.FD
 	interrupt virtio.Interrupt
 	worker    *virtio.Worker
 	pool      pool
@@ -47,7 +45,7 @@ type server struct {
 func newServer(d *Device, a virtio.Activation) *server {
 	s := &server{
 		dev: d, disk: d.disk,
-		queue: a.Queues[0].Queue, kick: a.Queues[0].Kick, interrupt: a.Interrupt,
+		queue: a.Queues[0].Queue, interrupt: a.Interrupt,
 		syncWrites: a.Features&featureFlush == 0,
 	}
 	s.back.L = &s.mu
@@ -57,10 +55,6 @@ func newServer(d *Device, a virtio.Activation) *server {
 		s.idle = append(s.idle, &requests[i])
 	}
 	return s
-}
-
-func (s *server) start() {
-	s.worker = virtio.StartPollingWorker(s.kick, s, virtio.Always, s.interrupt.NeedsReset)
 }
 
 // pause returns when every request taken is answered.

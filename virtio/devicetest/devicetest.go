@@ -3,12 +3,11 @@
 package devicetest
 
 import (
+	"bytes"
 	"errors"
 	"reflect"
 	"testing"
 	"time"
-
-	"github.com/fxamacker/cbor/v2"
 
 	"thaw/virtio"
 )
@@ -29,6 +28,8 @@ type Case[S any] struct {
 	Request func(*Rig) int
 	// Broken has changes, by name, to a state that it must not be restored with.
 	Broken map[string]func(*S)
+	// Golden is a state with something in every field.
+	Golden S
 }
 
 // quiet is how long a device is watched that should do nothing: several times
@@ -39,50 +40,44 @@ const quiet = 20 * time.Millisecond
 func Conformance[S any](t *testing.T, c Case[S]) {
 	t.Run("state survives", func(t *testing.T) { c.survives(t) })
 	t.Run("broken state", func(t *testing.T) { c.broken(t) })
+	t.Run("changed state", func(t *testing.T) { c.changed(t) })
+	t.Run("golden state", func(t *testing.T) { Golden(t, c.Golden) })
 	t.Run("calls twice", func(t *testing.T) { c.twice(t) })
 	t.Run("silence", func(t *testing.T) { c.silence(t) })
 }
 
-// survives saves a device that has worked, by way of bytes, and goes on with the
-// restored one on the same queues.
+// survives saves a device that has worked, by way of bytes, goes on with the
+// restored one on the same queues, and saves that at once: not a bit differs.
 func (c Case[S]) survives(t *testing.T) {
 	dev, restore := c.Make(t)
 	r := NewRig(t, dev)
 	r.Activate(dev)
 	r.Do(c.Request)
 	dev.Pause()
-	saved := overWire(t, dev.State())
-	if again := dev.State(); !reflect.DeepEqual(saved, again) {
-		t.Errorf("state\n%+v, by way of bytes\n%+v", again, saved)
-	}
+	saved := Encode(t, dev.State())
 	states := r.States()
 	dev.Reset()
 
-	back, err := restore(saved)
+	back, err := restore(Decode[S](t, saved))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again := back.State(); !reflect.DeepEqual(again, saved) {
-		t.Errorf("restored state\n%+v, was\n%+v", again, saved)
+	if again := Encode(t, back.State()); !bytes.Equal(again, saved) {
+		t.Errorf("restored state\n%x, was\n%x", again, saved)
 	}
 	if back.ID() != dev.ID() || back.Features() != dev.Features() || !reflect.DeepEqual(back.QueueSizes(), dev.QueueSizes()) {
 		t.Error("the restored device is another one to its driver")
 	}
-	r.ActivateWith(back, states)
+	r.Restore(back, states)
+	if again := Encode(t, back.State()); !bytes.Equal(again, saved) {
+		t.Errorf("state of the restored device when it is paused\n%x, was\n%x", again, saved)
+	}
+	if again := r.States(); !reflect.DeepEqual(again, states) {
+		t.Errorf("queues of the restored device\n%+v, were\n%+v", again, states)
+	}
+	back.Pause()
+	back.Resume()
 	r.Do(c.Request)
-}
-
-// overWire encodes and decodes a state, as a snapshot does.
-func overWire[S any](t *testing.T, s S) (back S) {
-	t.Helper()
-	b, err := cbor.Marshal(s)
-	if err == nil {
-		err = cbor.Unmarshal(b, &back)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return back
 }
 
 func (c Case[S]) broken(t *testing.T) {
@@ -101,6 +96,38 @@ func (c Case[S]) broken(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, err, virtio.ErrState)
 		}
 	}
+}
+
+// changed restores states with a change somewhere: it gets an error of the right
+// kind, or a device that works.
+func (c Case[S]) changed(t *testing.T) {
+	dev, restore := c.Make(t)
+	r := NewRig(t, dev)
+	r.Activate(dev)
+	r.Do(c.Request)
+	dev.Pause()
+	worked := dev.State()
+	dev.Reset()
+	refused, restored := 0, 0
+	check := func(t testing.TB, field string, s S) {
+		back, err := restore(s)
+		switch {
+		case errors.Is(err, virtio.ErrState):
+			refused++
+			return
+		case err != nil:
+			t.Errorf("%s: %v, want %v", field, err, virtio.ErrState)
+			return
+		}
+		r := NewRig(t, back)
+		r.Activate(back)
+		r.Do(c.Request)
+		back.Reset()
+		restored++
+	}
+	Changes(t, worked, check)
+	Changes(t, c.Golden, check)
+	t.Logf("%d refused, %d restored", refused, restored)
 }
 
 // twice makes each call more often than needed, in each place of a device's life.
@@ -148,7 +175,15 @@ func (c Case[S]) silence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Unchanged("restored device", func() { time.Sleep(quiet) })
-	r.ActivateWith(back, states)
+	r.Unchanged("restored device", func() {
+		r.Restore(back, states)
+		time.Sleep(quiet)
+	})
+	r.Unchanged("reset of a restored device", back.Reset)
+	if back, err = restore(dev.State()); err != nil {
+		t.Fatal(err)
+	}
+	r.Restore(back, states)
+	back.Resume()
 	r.Wait(answered)
 }

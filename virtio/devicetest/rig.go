@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"thaw/internal/eventfd"
 	"thaw/internal/guestmem"
 	"thaw/virtio"
 	"thaw/virtio/queue"
@@ -24,7 +23,7 @@ type Rig struct {
 	Queues []*queuetest.Driver
 
 	t      testing.TB
-	kicks  []*eventfd.FD
+	kicks  []*virtio.Kick
 	active []virtio.Queue
 	broken chan error
 }
@@ -34,27 +33,43 @@ func NewRig(t testing.TB, dev virtio.Device) *Rig {
 	t.Helper()
 	sizes := dev.QueueSizes()
 	r := &Rig{Memory: queuetest.Memory(t, uint64(len(sizes))*queueSpan), t: t, broken: make(chan error, 16)}
+	r.newKicks(len(sizes))
 	for i, size := range sizes {
-		kick, err := eventfd.New()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { kick.Close() })
-		r.kicks = append(r.kicks, kick)
 		r.Queues = append(r.Queues, queuetest.New(t, r.Memory, uint64(i)*queueSpan, queueSpan, size))
 	}
 	t.Cleanup(dev.Reset)
 	return r
 }
 
+// newKicks makes kicks, with nothing on the way in them.
+func (r *Rig) newKicks(n int) {
+	r.t.Helper()
+	r.kicks = nil
+	for range n {
+		kick, err := virtio.NewKick()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.t.Cleanup(func() { kick.Close() })
+		r.kicks = append(r.kicks, kick)
+	}
+}
+
 // Activate starts the device on new queues, with all of its features.
 func (r *Rig) Activate(dev virtio.Device) {
 	r.t.Helper()
-	r.ActivateWith(dev, nil)
+	r.activate(dev, nil)
 }
 
-// ActivateWith starts the device on saved queues, or on new ones for nil.
-func (r *Rig) ActivateWith(dev virtio.Device, states []queue.State) {
+// Restore starts the device, paused, on saved queues. Kicks of before are lost.
+func (r *Rig) Restore(dev virtio.Device, states []queue.State) {
+	r.t.Helper()
+	r.newKicks(len(states))
+	r.activate(dev, states)
+}
+
+// activate starts the device on saved queues, or on new ones for nil.
+func (r *Rig) activate(dev virtio.Device, states []queue.State) {
 	r.t.Helper()
 	r.t.Cleanup(dev.Reset)
 	r.active = nil
@@ -70,7 +85,7 @@ func (r *Rig) ActivateWith(dev virtio.Device, states []queue.State) {
 		}
 		r.active = append(r.active, q)
 	}
-	a := virtio.Activation{Memory: r.Memory, Features: dev.Features(), Queues: r.active, Interrupt: r}
+	a := virtio.Activation{Memory: r.Memory, Features: dev.Features(), Queues: r.active, Interrupt: r, Paused: states != nil}
 	if err := dev.Activate(a); err != nil {
 		r.t.Fatal(err)
 	}

@@ -14,6 +14,9 @@ func (i interrupt) ConfigChanged() {
 	t := i.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if !t.active {
+		return // §2.4.1.1: not before DRIVER_OK; and the page may be another's by now
+	}
 	t.copyConfig()
 	t.configGen++
 	t.set(regConfigGen, t.configGen)

@@ -31,7 +31,6 @@ import (
 	"fmt"
 	"sync"
 
-	"thaw/internal/eventfd"
 	"thaw/internal/guestmem"
 	"thaw/virtio"
 	"thaw/virtio/queue"
@@ -42,10 +41,11 @@ import (
 type Args struct {
 	Device virtio.Device
 	Memory *guestmem.Memory
-	// Page is the register page, Size bytes that stay valid and zeroed.
+	// Page is the register page, Size bytes that stay valid. New and Restore write
+	// all of it: what a transport before left there does not matter.
 	Page []byte
 	// Kicks has one event for each queue of the device.
-	Kicks []*eventfd.FD
+	Kicks []*virtio.Kick
 	// Raise raises the device's interrupt line.
 	Raise func() error
 	// Log is told about what a driver did wrong; may be nil.
@@ -71,6 +71,9 @@ type Transport struct {
 	rings        []virtio.Queue // while active
 	configGen    uint32
 	interruptBit uint32
+	// restored is set until the first Resume after a Restore: interrupts of before
+	// the save can be lost.
+	restored bool
 }
 
 // queueSetup is what the driver wrote for one queue.
@@ -99,6 +102,7 @@ func New(args Args) (*Transport, error) {
 	for i, size := range sizes {
 		t.queues[i].max = size
 	}
+	clear(t.page)
 	t.set(regMagic, magic)
 	t.set(regVersion, version)
 	t.set(regDeviceID, uint32(args.Device.ID()))
@@ -232,7 +236,7 @@ func (t *Transport) writeStatus(v uint32) {
 		if v&statusFeaturesOK == 0 {
 			return
 		}
-		if err := t.activate(nil); err != nil {
+		if err := t.activate(nil, false); err != nil {
 			t.log(err)
 			v |= statusNeedsReset
 		}
@@ -241,8 +245,8 @@ func (t *Transport) writeStatus(v uint32) {
 }
 
 // activate builds the rings, from saved states where there are some, and
-// starts the device.
-func (t *Transport) activate(states []*queue.State) error {
+// starts the device, paused where that is wanted.
+func (t *Transport) activate(states []*queue.State, paused bool) error {
 	rings := make([]virtio.Queue, len(t.queues))
 	for i, s := range t.queues {
 		rings[i].Kick = t.args.Kicks[i]
@@ -260,7 +264,7 @@ func (t *Transport) activate(states []*queue.State) error {
 		}
 	}
 	err := t.args.Device.Activate(virtio.Activation{
-		Memory: t.args.Memory, Features: t.acked, Queues: rings, Interrupt: interrupt{t},
+		Memory: t.args.Memory, Features: t.acked, Queues: rings, Interrupt: interrupt{t}, Paused: paused,
 	})
 	if err != nil {
 		return fmt.Errorf("mmio: activate device %d: %w", t.args.Device.ID(), err)
@@ -283,7 +287,9 @@ func (t *Transport) newRing(s queueSetup) (*queue.Queue, error) {
 }
 
 // Reset stops the device and puts the transport back to the state after
-// power-on, as a write of zero to the status does.
+// power-on, as a write of zero to the status does. Afterwards it leaves its
+// page, kicks and interrupt line alone, so that another transport can have them;
+// of a paused device it leaves guest memory alone from the beginning.
 func (t *Transport) Reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -335,11 +341,42 @@ func (t *Transport) Pause() {
 	}
 }
 
-// Resume ends a Pause.
+// Resume ends a Pause, or starts the device of a restored transport: then it
+// raises the interrupt line first where the driver may have lost an interrupt.
+// Preconditions: guest memory and interrupt controllers have their state.
 func (t *Transport) Resume() {
+	if t.owes() {
+		if err := t.args.Raise(); err != nil {
+			t.log(err)
+		}
+	}
 	if t.isActive() {
 		t.args.Device.Resume()
 	}
+}
+
+// owes says, once after a restore, whether the driver may wait for an interrupt
+// that was raised before the save. KVM injects what irqfd raises at some later
+// time: it can have missed the saved interrupt controller.
+func (t *Transport) owes() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	restored := t.restored
+	t.restored = false
+	switch {
+	case !restored:
+		return false
+	case t.interruptBit&interruptConfig != 0:
+		return true // not acknowledged yet
+	case !t.active:
+		return false
+	}
+	for _, r := range t.rings {
+		if r.Queue != nil && r.Owes() {
+			return true
+		}
+	}
+	return false
 }
 
 func (t *Transport) isActive() bool {

@@ -32,10 +32,12 @@ type QueueState struct {
 	Ring  *queue.State `cbor:"ring,omitempty"`
 }
 
-// State saves the transport. Preconditions: paused.
+// State saves the transport. A device that waits for its reset has no rings any
+// more: what it left in them follows no rules. Preconditions: paused.
 func (t *Transport) State() State {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	runs := t.active && t.status()&statusNeedsReset == 0
 	s := State{
 		DeviceID: uint32(t.args.Device.ID()), Status: t.status(), Acked: t.acked,
 		DeviceSel: t.deviceSel, DriverSel: t.driverSel, QueueSel: t.queueSel,
@@ -44,7 +46,7 @@ func (t *Transport) State() State {
 	}
 	for i, q := range t.queues {
 		s.Queues[i] = QueueState{Size: q.size, Ready: q.ready, Desc: q.desc, Avail: q.avail, Used: q.used}
-		if t.active && t.rings[i].Queue != nil {
+		if runs && t.rings[i].Queue != nil {
 			ring := t.rings[i].State()
 			s.Queues[i].Ring = &ring
 		}
@@ -52,8 +54,9 @@ func (t *Transport) State() State {
 	return s
 }
 
-// Restore returns a transport in a saved state; an active device is started
-// again. An error wraps virtio.ErrState, or queue.ErrGuest where a ring is bad.
+// Restore returns a transport in a saved state. An active device is active again
+// but paused: nothing touches guest memory or raises an interrupt until Resume.
+// An error wraps virtio.ErrState.
 func Restore(args Args, s State) (*Transport, error) {
 	t, err := New(args)
 	if err != nil {
@@ -84,7 +87,7 @@ func Restore(args Args, s State) (*Transport, error) {
 		if q.Size > uint32(t.queues[i].max) && q.Ready {
 			return nil, fmt.Errorf("mmio: restore device %d queue %d: size %d: %w", s.DeviceID, i, q.Size, virtio.ErrState)
 		}
-		if r := q.Ring; r != nil && (!q.Ready || uint32(r.Size) != q.Size || r.Desc != q.Desc || r.Avail != q.Avail || r.Used != q.Used) {
+		if !q.fits(running, s.Acked) {
 			return nil, fmt.Errorf("mmio: restore device %d queue %d: ring and registers differ: %w", s.DeviceID, i, virtio.ErrState)
 		}
 		t.queues[i] = queueSetup{max: t.queues[i].max, size: q.Size, ready: q.Ready, desc: q.Desc, avail: q.Avail, used: q.Used}
@@ -94,10 +97,22 @@ func Restore(args Args, s State) (*Transport, error) {
 	t.set(regConfigGen, s.ConfigGen)
 	t.showSelected()
 	t.showInterrupt()
+	t.restored = true
 	if running {
-		if err := t.activate(rings); err != nil {
-			return nil, err
+		if err := t.activate(rings, true); err != nil {
+			return nil, fmt.Errorf("%w: %w", err, virtio.ErrState)
 		}
 	}
 	return t, nil
+}
+
+// fits says whether the ring is that of the registers: there is one for each
+// queue of a running device that is ready, and for no other.
+func (q *QueueState) fits(running bool, acked uint64) bool {
+	r := q.Ring
+	if r == nil || !q.Ready || !running {
+		return r == nil && !(q.Ready && running)
+	}
+	return uint32(r.Size) == q.Size && r.Desc == q.Desc && r.Avail == q.Avail && r.Used == q.Used &&
+		r.EventIndex == (acked&virtio.FeatureEventIndex != 0) && r.Indirect == (acked&virtio.FeatureIndirect != 0)
 }

@@ -28,5 +28,10 @@ func TestConformance(t *testing.T) {
 			"mtu":      func(s *State) { s.MTU++ },
 			"offloads": func(s *State) { s.Offload = !s.Offload },
 		},
+		Golden: State{MAC: testOptions.MAC, MTU: testOptions.MTU, Offload: testOptions.Offload, LinkDown: true, Counters: Counters{
+			SendFrames: 1, SendBytes: 2, SendRunts: 3, SendOversize: 4, SendMalformed: 5, SendFull: 6, SendRefused: 7,
+			ReceiveFrames: 8, ReceiveBytes: 9, ReceiveSplit: 10, ReceiveStarved: 11, ReceiveOversize: 12, ReceiveDropped: 13,
+			ReceiveStale: 14,
+		}},
 	})
 }

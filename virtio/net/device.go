@@ -40,11 +40,15 @@ type Device struct {
 	fd      int
 	metrics Metrics
 
-	receive *pump // while active
+	receive *virtio.Worker // while active
 	send    *virtio.Worker
 
+	// restored is set until the device is active for the first time after a
+	// restore.
+	restored bool
+
 	mu     sync.Mutex
-	linkUp bool // protected by mu
+	linkUp bool // protected by mu; as the driver knows it
 }
 
 var _ virtio.Device = (*Device)(nil)
@@ -98,18 +102,26 @@ func (d *Device) Activate(a virtio.Activation) error {
 		}
 	}
 	s := newSender(a, d.fd, &d.metrics.Send)
-	d.send = virtio.StartPollingWorker(a.Queues[sendQueue].Kick, s, s.inBulk, a.Interrupt.NeedsReset)
-	d.receive = startPump(newReceiver(a, d.fd, &d.metrics.Receive), a.Queues[receiveQueue].Kick, s.inBulk,
-		func() { d.linkDown(a.Interrupt) }, a.Interrupt.NeedsReset)
+	d.send = a.StartPolling(sendQueue, s, s.inBulk)
+	r := newReceiver(a, d.fd, &d.metrics.Receive)
+	p := &pump{receiver: r, sending: s.inBulk, lost: func() { d.setLink(false, a.Interrupt) }}
+	if d.restored {
+		d.restored = false
+		p.arrive = func() {
+			r.discard()
+			d.setLink(true, a.Interrupt)
+		}
+	}
+	d.receive = a.Start(receiveQueue, p)
 	return nil
 }
 
-// linkDown tells the driver that the tap is gone. Only the daemon can bring
-// it back, by a new device.
-func (d *Device) linkDown(i virtio.Interrupt) {
+// setLink tells the driver that the tap is gone, or there again. Only the daemon
+// can bring it back, by a new device.
+func (d *Device) setLink(up bool, i virtio.Interrupt) {
 	d.mu.Lock()
-	changed := d.linkUp
-	d.linkUp = false
+	changed := d.linkUp != up
+	d.linkUp = up
 	d.mu.Unlock()
 	if changed {
 		i.ConfigChanged()
@@ -120,7 +132,7 @@ func (d *Device) linkDown(i virtio.Interrupt) {
 // own queue.
 func (d *Device) Pause() {
 	if d.receive != nil {
-		d.receive.pause()
+		d.receive.Pause()
 		d.send.Pause()
 	}
 }
@@ -128,7 +140,7 @@ func (d *Device) Pause() {
 // Resume implements virtio.Device.
 func (d *Device) Resume() {
 	if d.receive != nil {
-		d.receive.unpause()
+		d.receive.Resume()
 		d.send.Resume()
 	}
 }
@@ -136,7 +148,7 @@ func (d *Device) Resume() {
 // Reset implements virtio.Device.
 func (d *Device) Reset() {
 	if d.receive != nil {
-		d.receive.stop()
+		d.receive.Stop()
 		d.send.Stop()
 		d.receive, d.send = nil, nil
 	}

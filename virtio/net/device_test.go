@@ -255,29 +255,6 @@ func TestPauseGivesEverythingBack(t *testing.T) {
 	b.dev.Resume()
 	got, _ := b.collect(posts)
 	wantFrame(t, got, frame(700))
-
-	// Saved and restored on the same memory, it goes on.
-	b.dev.Pause()
-	states := []queue.State{b.act.Queues[0].State(), b.act.Queues[1].State()}
-	s := b.dev.State()
-	b.dev.Reset()
-	dev, err := Restore(b.near, testOptions, s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if dev.State() != s {
-		t.Errorf("state %+v, want %+v", dev.State(), s)
-	}
-	for i := range states {
-		if b.act.Queues[i].Queue, err = queue.Restore(b.act.Memory, states[i]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b.dev = dev
-	b.start()
-	b.put(append(plain[:12:12], frame(800)...))
-	got, _ = b.collect(posts[1:])
-	wantFrame(t, got, frame(800))
 }
 
 func TestPauseAndStopWhileBusy(t *testing.T) {

@@ -14,7 +14,6 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"thaw/internal/eventfd"
 	"thaw/virtio"
 	"thaw/virtio/queue"
 	"thaw/virtio/queue/queuetest"
@@ -165,9 +164,9 @@ func (b *bench) start() {
 	b.t.Cleanup(b.dev.Reset)
 }
 
-func newKick(t testing.TB) *eventfd.FD {
+func newKick(t testing.TB) *virtio.Kick {
 	t.Helper()
-	e, err := eventfd.New()
+	e, err := virtio.NewKick()
 	if err != nil {
 		t.Fatal(err)
 	}

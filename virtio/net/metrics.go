@@ -28,6 +28,7 @@ type ReceiveMetrics struct {
 	Starved  atomic.Uint64 // times that the guest had no buffers
 	Oversize atomic.Uint64 // dropped: did not fit into the buffers
 	Dropped  atomic.Uint64 // dropped: half delivered when the device paused
+	Stale    atomic.Uint64 // dropped: came before the device was restored
 }
 
 // Counters is a copy of Metrics as it is saved.
@@ -45,6 +46,7 @@ type Counters struct {
 	ReceiveStarved  uint64 `cbor:"receive_starved"`
 	ReceiveOversize uint64 `cbor:"receive_oversize"`
 	ReceiveDropped  uint64 `cbor:"receive_dropped"`
+	ReceiveStale    uint64 `cbor:"receive_stale"`
 }
 
 // Counters reads all counters; not at one instant, when the device runs.
@@ -56,7 +58,7 @@ func (m *Metrics) Counters() Counters {
 		SendFull: s.Full.Load(), SendRefused: s.Refused.Load(),
 		ReceiveFrames: r.Frames.Load(), ReceiveBytes: r.Bytes.Load(),
 		ReceiveSplit: r.Split.Load(), ReceiveStarved: r.Starved.Load(),
-		ReceiveOversize: r.Oversize.Load(), ReceiveDropped: r.Dropped.Load(),
+		ReceiveOversize: r.Oversize.Load(), ReceiveDropped: r.Dropped.Load(), ReceiveStale: r.Stale.Load(),
 	}
 }
 
@@ -76,4 +78,5 @@ func (m *Metrics) restore(c Counters) {
 	r.Starved.Store(c.ReceiveStarved)
 	r.Oversize.Store(c.ReceiveOversize)
 	r.Dropped.Store(c.ReceiveDropped)
+	r.Stale.Store(c.ReceiveStale)
 }

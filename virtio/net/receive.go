@@ -154,6 +154,22 @@ func (r *receiver) finish() (int, status, error) {
 	return n, more, r.complete(n)
 }
 
+// maxStale is how many frames discard drops at most: several times what a tap's
+// queue holds.
+const maxStale = 4096
+
+// discard drops what waits in the tap: a restored machine must not get frames
+// that were meant for the one before it. Preconditions: nothing is gathered.
+func (r *receiver) discard() {
+	r.iov.set(0, r.tail)
+	for range maxStale {
+		if n, errno := r.iov[:1].read(r.fd); errno != 0 || n == 0 {
+			return // there is no more, or the tap is gone: serve finds out
+		}
+		r.metrics.Stale.Add(1)
+	}
+}
+
 // oversize drops the frame that was read.
 func (r *receiver) oversize() error {
 	r.metrics.Oversize.Add(1)

@@ -13,8 +13,8 @@
 //	takes from used ring             ←  Publish  used.idx
 //
 // A queue belongs to one goroutine, with one exception: Push and Publish touch
-// nothing that Pop, Unpop, Available, EnableNotify and DisableNotify do, so a
-// device may answer from other goroutines, which then take turns.
+// nothing that the other methods do, Owes aside, so a device may answer from
+// other goroutines, which then take turns.
 package queue
 
 import (
@@ -116,14 +116,14 @@ func (q *Queue) Size() uint16 { return q.cfg.Size }
 // Available says whether the driver has made chains available that Pop has
 // not returned yet.
 func (q *Queue) Available() bool {
-	return guestmem.LoadAcquire16(q.avail, ringIdx) != q.next
+	return q.Offered() != q.next
 }
 
 // Pop fills c with the next available chain and returns true, or returns
 // false when there is none. The chain must be given back with Push.
 func (q *Queue) Pop(c *Chain) (bool, error) {
 	// Acquire: the ring entry and the descriptors were written before idx.
-	idx := guestmem.LoadAcquire16(q.avail, ringIdx)
+	idx := q.Offered()
 	if idx == q.next {
 		return false, nil
 	}
@@ -173,9 +173,35 @@ func (q *Queue) Publish() (interrupt bool) {
 	if !q.cfg.EventIndex {
 		return guestmem.LoadAcquire16(q.avail, 0)&availNoInterrupt == 0
 	}
-	event := guestmem.LoadAcquire16(q.avail, ringHeader+int(q.cfg.Size)*availElemSize)
-	return q.pushed-event-1 < q.pushed-old
+	return q.pushed-q.usedEvent()-1 < q.pushed-old
 }
+
+// Owes says whether the driver may be waiting for an interrupt about what was
+// published already: one that was raised just before the queue was saved can
+// have missed the saved interrupt controller.
+//
+// With event index the driver names the used index after which it wants to be
+// woken, used_event. It waits only when it has taken everything up to there and
+// nothing beyond, so at most a ring of entries can lie between used_event and
+// the used index; a used_event further back is of a driver that has gone on
+// without one, as a polling one does. Without event index nothing tells how far
+// the driver has come: it is owed an interrupt unless it wants none.
+// An interrupt too many finds empty rings, which a driver must bear (§2.3).
+func (q *Queue) Owes() bool {
+	if !q.cfg.EventIndex {
+		return guestmem.LoadAcquire16(q.avail, 0)&availNoInterrupt == 0
+	}
+	return q.signalled-q.usedEvent()-1 < q.cfg.Size
+}
+
+// usedEvent is the used index after which the driver wants an interrupt.
+func (q *Queue) usedEvent() uint16 {
+	return guestmem.LoadAcquire16(q.avail, ringHeader+int(q.cfg.Size)*availElemSize)
+}
+
+// Offered is the driver's available index: how many chains it has ever made
+// available, modulo 2¹⁶.
+func (q *Queue) Offered() uint16 { return guestmem.LoadAcquire16(q.avail, ringIdx) }
 
 // DisableNotify tells the driver that no kick is needed. It is a hint.
 func (q *Queue) DisableNotify() {
@@ -191,10 +217,15 @@ func (q *Queue) DisableNotify() {
 // EnableNotify asks the driver to kick for the next chain. It returns true
 // when chains were made available meanwhile: the caller must then go on and
 // not sleep.
-func (q *Queue) EnableNotify() (available bool) {
+func (q *Queue) EnableNotify() (available bool) { return q.EnableNotifyAt(q.next) }
+
+// EnableNotifyAt asks the driver to kick when its available index leaves at, and
+// returns true when it has already: for a device that has chains at hand and
+// waits for more.
+func (q *Queue) EnableNotifyAt(at uint16) (more bool) {
 	if q.cfg.EventIndex {
 		off := ringHeader + int(q.cfg.Size)*usedElemSize
-		guestmem.StoreRelease16(q.used, off, q.next)
+		guestmem.StoreRelease16(q.used, off, at)
 		q.mem.MarkDirty(q.cfg.Used+uint64(off), 2)
 	} else {
 		guestmem.StoreRelease16(q.used, 0, 0)
@@ -202,5 +233,5 @@ func (q *Queue) EnableNotify() (available bool) {
 	}
 	// Pairs with the driver's fence between avail.idx and avail_event.
 	guestmem.Fence()
-	return q.Available()
+	return q.Offered() != at
 }

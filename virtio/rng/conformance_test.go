@@ -27,5 +27,6 @@ func TestConformance(t *testing.T) {
 			"tokens": func(s *State) { s.Tokens = DefaultRate + 1 },
 			"debt":   func(s *State) { s.Tokens = -MaxRequest - 1 },
 		},
+		Golden: State{Rate: DefaultRate, Tokens: -300, Counters: Counters{Requests: 1, Bytes: 2, Throttled: 3}},
 	})
 }

@@ -79,7 +79,7 @@ func (d *Device) Activate(a virtio.Activation) error {
 	s := &server{dev: d, queue: a.Queues[0], interrupt: a.Interrupt}
 	s.timer = time.AfterFunc(time.Hour, s.wake)
 	s.timer.Stop()
-	s.worker = virtio.StartWorker(s.queue.Kick, s, a.Interrupt.NeedsReset)
+	s.worker = a.Start(0, s)
 	d.server = s
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"thaw/internal/eventfd"
 	"thaw/virtio"
 	"thaw/virtio/queue"
 	"thaw/virtio/queue/queuetest"
@@ -21,7 +20,7 @@ type rig struct {
 	*queuetest.Driver
 	t      testing.TB
 	dev    *Device
-	kick   *eventfd.FD
+	kick   *virtio.Kick
 	broken chan error
 }
 
@@ -31,7 +30,7 @@ func newRig(t testing.TB, rate int64) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kick, err := eventfd.New()
+	kick, err := virtio.NewKick()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,10 @@ func TestConformance(t *testing.T) {
 			tx.Add(tx.Readable(b[:]))
 			return transmitQueue
 		},
-		Broken: map[string]func(*State){"context id": func(s *State) { s.CID++ }},
+		Broken: map[string]func(*State){
+			"context id":  func(s *State) { s.CID++ },
+			"connections": func(s *State) { s.Connections = maxConns + 1 },
+		},
+		Golden: State{CID: guestCID, Connections: 2},
 	})
 }

@@ -91,11 +91,17 @@ func (c *conn) setCredit(h header) {
 
 // waitAccepted waits for the guest's answer to a request.
 func (c *conn) waitAccepted() bool {
-	timer := time.AfterFunc(acceptTimeout, c.abort)
+	late := false // protected by mu
+	timer := time.AfterFunc(acceptTimeout, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		late = true
+		c.changed.Broadcast()
+	})
 	defer timer.Stop()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.state == opening {
+	for c.state == opening && !late {
 		c.changed.Wait()
 	}
 	return c.state == accepted
@@ -344,11 +350,10 @@ func (c *conn) drop() bool {
 // reset closes the connection and tells the guest. Not for the worker, which
 // must not wait for the receive queue.
 func (c *conn) reset() {
+	c.s.resets.Add(1)
+	defer c.s.resets.Add(-1)
 	if c.drop() {
 		c.s.device.metrics.Reset.Add(1)
 		c.s.toGuest.send(c.s.to(c.pair, opReset), nil, nil)
 	}
 }
-
-// abort closes the connection: the session ends, or the guest never answered.
-func (c *conn) abort() { c.drop() }

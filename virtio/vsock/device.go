@@ -9,6 +9,9 @@
 // "OK hostport\n" once the guest has accepted. A guest that connects is handed
 // to Options.Connect, which gives the host's end or refuses.
 //
+// Connections do not outlive a restore. A guest that had some is told so, and
+// nothing is connected, in either direction, before it has taken that in.
+//
 // Flow control is the standard's credit (§5.10.6.3): a sender knows how much
 // room the other side has. What the guest sends beyond what it was promised
 // ends that connection. Memory is bounded by connections times buffer.
@@ -16,7 +19,6 @@ package vsock
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"sync"
 
@@ -48,11 +50,12 @@ const (
 // Options is what the host chooses.
 type Options struct {
 	CID uint64 // of the guest, 3 or more
-	// Listener takes the host's connections; may be nil. The device closes it.
-	Listener *net.UnixListener
+	// Host takes the host's connections. Devices that follow each other share it.
+	Host *Host
 	// Connect returns the host's end for a connection that the guest makes to
-	// port, or an error to refuse. It may block; it is called on a goroutine
-	// of its own. May be nil: every connection is refused.
+	// port, or an error to refuse. It may block, and the device may be reset
+	// meanwhile; it is called on a goroutine of its own. May be nil: every
+	// connection is refused.
 	Connect func(port uint32) (*os.File, error)
 }
 
@@ -62,12 +65,11 @@ type Device struct {
 	config  []byte
 	metrics Metrics
 
-	mu       sync.Mutex
-	active   *session // protected by mu; nil when inactive
-	accepted bool     // protected by mu; the accept loop runs
-	// resetEvent is set by a restore: the guest is told that its connections
-	// are gone (§5.10.6.7). Protected by mu.
-	resetEvent bool
+	mu     sync.Mutex
+	active *session // protected by mu; nil when inactive
+	// lost is how many connections a restored guest believes open, which are
+	// gone: it has to be told before there are new ones. Protected by mu.
+	lost uint32
 }
 
 var _ virtio.Device = (*Device)(nil)
@@ -76,6 +78,9 @@ var _ virtio.Device = (*Device)(nil)
 func New(options Options) (*Device, error) {
 	if err := checkCID(options.CID); err != nil {
 		return nil, fmt.Errorf("vsock: make device: %w", err)
+	}
+	if options.Host == nil {
+		options.Host = NewHost(nil)
 	}
 	return &Device{options: options, config: encodeConfig(options.CID)}, nil
 }
@@ -107,30 +112,22 @@ func (d *Device) Activate(a virtio.Activation) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.active = newSession(d, a)
-	if d.resetEvent {
-		d.resetEvent = !d.active.sendResetEvent(a)
-	}
-	if d.options.Listener != nil && !d.accepted {
-		d.accepted = true
-		go d.accept()
-	}
+	d.active = newSession(d, a, d.lost)
+	d.options.Host.use(d.active)
 	return nil
 }
 
 // Pause implements virtio.Device.
 func (d *Device) Pause() {
 	if s := d.session(); s != nil {
-		s.worker.Pause()
-		s.toGuest.pause()
+		s.pause()
 	}
 }
 
 // Resume implements virtio.Device.
 func (d *Device) Resume() {
 	if s := d.session(); s != nil {
-		s.toGuest.resume()
-		s.worker.Resume()
+		s.resume()
 	}
 }
 
@@ -138,20 +135,12 @@ func (d *Device) Resume() {
 func (d *Device) Reset() {
 	d.mu.Lock()
 	s := d.active
-	d.active = nil
+	d.active, d.lost = nil, 0
 	d.mu.Unlock()
 	if s != nil {
+		d.options.Host.use(nil)
 		s.close()
 	}
-}
-
-// Close resets the device and closes the listener.
-func (d *Device) Close() error {
-	d.Reset()
-	if d.options.Listener == nil {
-		return nil
-	}
-	return d.options.Listener.Close()
 }
 
 func (d *Device) session() *session {

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-
-	"thaw/virtio"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -254,26 +252,5 @@ func TestPauseHoldsPackets(t *testing.T) {
 	r.dev.Resume()
 	if _, payload := r.expect(opData); string(payload) != "later" {
 		t.Errorf("payload %q", payload)
-	}
-}
-
-func TestRestoreTellsTheGuest(t *testing.T) {
-	r := newRig(t, nil)
-	s := r.dev.State()
-	if _, err := Restore(Options{CID: 4}, s); !errors.Is(err, virtio.ErrState) {
-		t.Errorf("other context id: %v", err)
-	}
-	dev, err := Restore(Options{CID: guestCID}, s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r2 := &rig{t: t, dev: dev}
-	r2.activate(rxBuffers)
-	defer dev.Close()
-	if _, n, ok := r2.queues[eventQueue].Used(); !ok || n != 4 {
-		t.Errorf("no transport reset event: %d, %v", n, ok)
-	}
-	if dev.State() != s {
-		t.Errorf("state %+v, want %+v", dev.State(), s)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -14,34 +15,107 @@ import (
 const (
 	connectVerb    = "CONNECT "
 	maxConnectLine = 32 // bytes
+	// connectTimeout is how long a host process may take to write its line, and
+	// then wait for a guest that is ready.
 	connectTimeout = 5 * time.Second
 )
 
 var errConnectLine = errors.New("vsock: not a line \"CONNECT port\"")
 
-// accept serves the listener until it is closed.
-func (d *Device) accept() {
-	for {
-		socket, err := d.options.Listener.AcceptUnix()
-		if err != nil {
-			return
-		}
-		go d.serveHost(socket)
+// Host is the host's end of a machine's sockets. It outlives the devices, which a
+// restore and a rollback replace: whoever connects meanwhile waits for the next
+// one.
+type Host struct {
+	listener *net.UnixListener
+	// dials bounds the calls of Options.Connect that have not returned, of all
+	// devices that there were.
+	dials  chan struct{}
+	closed chan struct{}
+
+	mu      sync.Mutex
+	started bool          // protected by mu; the accept loop runs
+	session *session      // protected by mu; of the active device
+	changed chan struct{} // protected by mu; closed when session changes
+}
+
+// NewHost returns the host's end that takes connections from listener, which may
+// be nil, and which it closes.
+func NewHost(listener *net.UnixListener) *Host {
+	return &Host{listener: listener, dials: make(chan struct{}, maxConns), closed: make(chan struct{}), changed: make(chan struct{})}
+}
+
+// Close closes the listener. It is called once. Preconditions: the device is reset.
+func (h *Host) Close() error {
+	close(h.closed)
+	if h.listener == nil {
+		return nil
+	}
+	return h.listener.Close()
+}
+
+// use makes s, or nothing, what connections go to.
+func (h *Host) use(s *session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.session = s
+	close(h.changed)
+	h.changed = make(chan struct{})
+	if s != nil && h.listener != nil && !h.started {
+		h.started = true
+		go h.accept()
 	}
 }
 
-// serveHost reads the line and connects to the guest.
-func (d *Device) serveHost(socket *net.UnixConn) {
+// ready waits for a session whose guest may be connected to; nil when there is
+// none in time.
+func (h *Host) ready(late <-chan time.Time) *session {
+	for {
+		h.mu.Lock()
+		s, changed := h.session, h.changed
+		h.mu.Unlock()
+		var ready chan struct{}
+		if s != nil {
+			ready = s.ready
+		}
+		select {
+		case <-ready:
+			return s
+		case <-changed:
+		case <-late:
+			return nil
+		case <-h.closed:
+			return nil
+		}
+	}
+}
+
+// accept serves the listener until it is closed.
+func (h *Host) accept() {
+	for {
+		socket, err := h.listener.AcceptUnix()
+		if err != nil {
+			return
+		}
+		go h.serve(socket)
+	}
+}
+
+// serve reads the line and connects to the guest.
+func (h *Host) serve(socket *net.UnixConn) {
+	late := time.NewTimer(connectTimeout)
+	defer late.Stop()
 	socket.SetDeadline(time.Now().Add(connectTimeout))
 	port, err := readConnect(socket)
 	if err != nil {
 		socket.Close()
 		return
 	}
-	s := d.session()
-	if s == nil || !s.serve(socket, port) {
-		d.metrics.Refused.Add(1)
+	socket.SetDeadline(time.Time{})
+	if s := h.ready(late.C); s == nil || !s.serve(socket, port) {
 		socket.Close()
+		if s != nil {
+			s.device.metrics.Refused.Add(1)
+		}
 	}
 }
 
@@ -60,11 +134,12 @@ func (s *session) serve(socket *net.UnixConn, port uint32) bool {
 	if c == nil {
 		return false
 	}
+	socket.SetWriteDeadline(time.Now().Add(connectTimeout))
 	if _, err := fmt.Fprintf(socket, "OK %d\n", c.pair.host); err != nil {
 		c.reset()
 		return false
 	}
-	socket.SetDeadline(time.Time{})
+	socket.SetWriteDeadline(time.Time{})
 	if c.open(socket) {
 		c.pump()
 	}
@@ -100,6 +175,48 @@ func parseConnect(line string) (port uint32, err error) {
 	}
 	return uint32(v), nil
 }
+
+// dial asks Options.Connect for the host's end of a connection to port. It does
+// not wait beyond the end of the session: who answers may be waiting for that,
+// as the answer to a pause does.
+func (s *session) dial(port uint32) (*net.UnixConn, error) {
+	connect, dials := s.device.options.Connect, s.device.options.Host.dials
+	select {
+	case dials <- struct{}{}:
+	default:
+		return nil, errTooManyDials
+	}
+	type answer struct {
+		file *os.File
+		err  error
+	}
+	answers := make(chan answer)
+	go func() {
+		defer func() { <-dials }()
+		file, err := connect(port)
+		select {
+		case answers <- answer{file, err}:
+		case <-s.quit:
+			if err == nil {
+				file.Close()
+			}
+		}
+	}()
+	select {
+	case a := <-answers:
+		if a.err != nil {
+			return nil, a.err
+		}
+		return unixConn(a.file)
+	case <-s.quit:
+		return nil, errEnded
+	}
+}
+
+var (
+	errTooManyDials = errors.New("vsock: too many connections of the guest's wait for the host")
+	errEnded        = errors.New("vsock: device was reset")
+)
 
 // unixConn takes over file, a stream Unix socket.
 func unixConn(file *os.File) (*net.UnixConn, error) {

@@ -3,7 +3,6 @@ package vsock
 import (
 	"sync"
 
-	"thaw/internal/eventfd"
 	"thaw/virtio"
 	"thaw/virtio/queue"
 )
@@ -13,8 +12,8 @@ import (
 // has none at hand.
 type toGuest struct {
 	interrupt virtio.Interrupt
-	kick      *eventfd.FD
-	watched   chan struct{} // closed when the watcher has ended
+	worker    *virtio.Worker // wakes senders when the driver has added buffers
+	failing   sync.WaitGroup // the driver is being told of a failure
 
 	mu     sync.Mutex
 	more   *sync.Cond   // of mu: there may be buffers, or the state changed
@@ -24,26 +23,33 @@ type toGuest struct {
 	closed bool
 }
 
-func newToGuest(q virtio.Queue, i virtio.Interrupt) *toGuest {
-	g := &toGuest{interrupt: i, kick: q.Kick, queue: q.Queue, watched: make(chan struct{})}
+func newToGuest(a *virtio.Activation) *toGuest {
+	g := &toGuest{interrupt: a.Interrupt, queue: a.Queues[receiveQueue].Queue, paused: a.Paused}
 	g.more = sync.NewCond(&g.mu)
-	go g.watch()
+	g.worker = a.Start(receiveQueue, buffers{g})
 	return g
 }
 
-// watch wakes senders when the driver has added buffers.
-func (g *toGuest) watch() {
-	defer close(g.watched)
-	for g.kick.Wait() == nil {
-		g.mu.Lock()
-		closed := g.closed
-		g.more.Broadcast()
-		g.mu.Unlock()
-		if closed {
-			return
-		}
-	}
+// buffers is the Handler of the receive queue: senders use the queue, it only
+// wakes them.
+type buffers struct{ *toGuest }
+
+// Serve implements virtio.Handler.
+func (b buffers) Serve() (bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.more.Broadcast()
+	return false, nil
 }
+
+// Waiting implements virtio.Handler.
+func (b buffers) Waiting() bool { return false }
+
+// Enable implements virtio.Handler: who waits has asked for the kick.
+func (b buffers) Enable() bool { return false }
+
+// Disable implements virtio.Handler.
+func (b buffers) Disable() {}
 
 // send delivers a packet, or several with the same header where the driver's
 // buffers are smaller than the payload; their length is set here. It returns
@@ -122,20 +128,24 @@ func (g *toGuest) fail(err error) {
 	g.more.Broadcast()
 	// NeedsReset takes the transport's lock, and the transport may be waiting
 	// for us to close.
-	go g.interrupt.NeedsReset(err)
+	g.failing.Go(func() { g.interrupt.NeedsReset(err) })
 }
 
+// pause returns when no sender touches the queue.
 func (g *toGuest) pause() {
+	g.worker.Pause()
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	g.paused = true
+	g.mu.Unlock()
+	g.failing.Wait()
 }
 
 func (g *toGuest) resume() {
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	g.paused = false
 	g.more.Broadcast()
+	g.mu.Unlock()
+	g.worker.Resume()
 }
 
 // close makes all senders return; guest memory is not touched any more.
@@ -144,6 +154,6 @@ func (g *toGuest) close() {
 	g.closed = true
 	g.more.Broadcast()
 	g.mu.Unlock()
-	g.kick.Signal()
-	<-g.watched
+	g.worker.Stop()
+	g.failing.Wait()
 }

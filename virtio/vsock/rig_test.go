@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"thaw/internal/eventfd"
 	"thaw/virtio"
+	"thaw/virtio/queue"
 	"thaw/virtio/queue/queuetest"
 )
 
@@ -27,9 +27,12 @@ const (
 type rig struct {
 	t      testing.TB
 	dev    *Device
+	host   *Host
+	opts   Options
 	path   string // of the listener
+	active virtio.Activation
 	queues [3]*queuetest.Driver
-	kicks  [3]*eventfd.FD
+	kicks  [3]*virtio.Kick
 	rx     []queuetest.Buffer // by head
 	broken atomic.Pointer[error]
 }
@@ -51,30 +54,76 @@ func newRigWith(t testing.TB, buffers int, connect func(uint32) (*os.File, error
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.dev, err = New(Options{CID: guestCID, Listener: listener, Connect: connect}); err != nil {
+	r.host = NewHost(listener)
+	r.opts = Options{CID: guestCID, Host: r.host, Connect: connect}
+	if r.dev, err = New(r.opts); err != nil {
 		t.Fatal(err)
 	}
 	r.activate(buffers)
 	t.Cleanup(func() {
-		r.dev.Close()
-		for _, k := range r.kicks {
-			k.Close()
-		}
+		r.dev.Reset()
+		r.host.Close()
 	})
 	return r
 }
 
+// newKicks makes kicks, with nothing on the way in them.
+func (r *rig) newKicks() {
+	r.t.Helper()
+	for i := range r.kicks {
+		k, err := virtio.NewKick()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.kicks[i] = k
+		r.t.Cleanup(func() {
+			r.dev.Reset()
+			k.Close()
+		})
+	}
+}
+
+// save pauses the device and returns its state and that of its queues.
+func (r *rig) save() (State, []queue.State) {
+	r.dev.Pause()
+	var queues []queue.State
+	for _, q := range r.active.Queues {
+		queues = append(queues, q.State())
+	}
+	return r.dev.State(), queues
+}
+
+// restore replaces the device by what was saved of it, paused. The kicks are new
+// ones.
+func (r *rig) restore(s State, queues []queue.State) {
+	r.t.Helper()
+	r.dev.Reset()
+	dev, err := Restore(r.opts, s)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.dev = dev
+	r.newKicks()
+	for i, q := range queues {
+		ring, err := queue.Restore(r.active.Memory, q)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.active.Queues[i] = virtio.Queue{Queue: ring, Kick: r.kicks[i]}
+	}
+	r.active.Paused = true
+	if err := dev.Activate(r.active); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 func (r *rig) activate(buffers int) {
+	r.newKicks()
 	mem := queuetest.Memory(r.t, 32<<20)
 	a := virtio.Activation{Memory: mem, Features: virtio.FeatureVersion1, Interrupt: r}
 	for i := range r.queues {
 		r.queues[i] = queuetest.New(r.t, mem, uint64(i)*(8<<20), 8<<20, 256)
-		e, err := eventfd.New()
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		r.kicks[i] = e
-		a.Queues = append(a.Queues, virtio.Queue{Queue: r.queues[i].Queue(), Kick: e})
+		a.Queues = append(a.Queues, virtio.Queue{Queue: r.queues[i].Queue(), Kick: r.kicks[i]})
 	}
 	r.rx = make([]queuetest.Buffer, 256)
 	for range buffers {
@@ -82,6 +131,8 @@ func (r *rig) activate(buffers int) {
 	}
 	event := r.queues[eventQueue]
 	event.Add(event.Writable(4))
+	event.Add(event.Writable(4))
+	r.active = a
 	if err := r.dev.Activate(a); err != nil {
 		r.t.Fatal(err)
 	}

@@ -1,11 +1,10 @@
 package vsock
 
 import (
-	"encoding/binary"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
-	"thaw/internal/eventfd"
 	"thaw/virtio"
 	"thaw/virtio/queue"
 )
@@ -31,15 +30,21 @@ type packet struct {
 type session struct {
 	device  *Device
 	worker  *virtio.Worker
+	events  *virtio.Worker // nil where nothing has to be told
 	toGuest *toGuest
 	tx      *queue.Queue
 	irq     virtio.Interrupt
 	chain   queue.Chain
 	bufs    [][]byte
 	replies chan packet
-	kick    *eventfd.FD   // of the transmit queue
+	kick    *virtio.Kick  // of the transmit queue
 	quit    chan struct{} // closed by close
 	tasks   sync.WaitGroup
+	// ready is closed when the guest knows of no connection of before a restore.
+	ready chan struct{}
+	lost  uint32 // how many it knows of until then
+	// resets is how many resets the guest has still to be sent.
+	resets atomic.Int32
 
 	mu       sync.Mutex
 	conns    map[pair]*conn // protected by mu, as is the rest
@@ -48,40 +53,65 @@ type session struct {
 	closed   bool
 }
 
-func newSession(d *Device, a virtio.Activation) *session {
+// newSession starts a session with a guest that knows of a number of connections
+// which are lost.
+func newSession(d *Device, a virtio.Activation, lost uint32) *session {
 	s := &session{
 		device: d, irq: a.Interrupt, tx: a.Queues[transmitQueue].Queue, kick: a.Queues[transmitQueue].Kick,
-		toGuest: newToGuest(a.Queues[receiveQueue], a.Interrupt),
-		replies: make(chan packet, maxReplies), quit: make(chan struct{}),
+		toGuest: newToGuest(&a),
+		replies: make(chan packet, maxReplies), quit: make(chan struct{}), ready: make(chan struct{}), lost: lost,
 		conns: map[pair]*conn{}, nextPort: firstHostPort,
 	}
+	if lost == 0 {
+		close(s.ready)
+	} else {
+		s.events = a.Start(eventQueue, &resetEvent{queue: a.Queues[eventQueue].Queue, interrupt: a.Interrupt, taken: s.ready})
+	}
 	s.tasks.Go(s.sendReplies)
-	s.worker = virtio.StartWorker(a.Queues[transmitQueue].Kick, s, a.Interrupt.NeedsReset)
+	s.worker = a.Start(transmitQueue, s)
 	return s
 }
 
-// sendResetEvent tells the guest that all connections are gone; false when
-// the driver has no buffer for it yet.
-func (s *session) sendResetEvent(a virtio.Activation) bool {
-	q := a.Queues[eventQueue]
-	var c queue.Chain
-	if ok, err := q.Pop(&c); !ok || err != nil {
-		return false
+// pause returns when nothing touches guest memory.
+func (s *session) pause() {
+	if s.events != nil {
+		s.events.Pause()
 	}
-	w := c.Writer()
-	var event [4]byte
-	binary.LittleEndian.PutUint32(event[:], 0) // VIRTIO_VSOCK_EVENT_TRANSPORT_RESET
-	n, _ := w.Write(event[:])
-	q.Push(&c, uint32(n))
-	if q.Publish() {
-		s.irq.Used()
+	s.worker.Pause()
+	s.toGuest.pause()
+}
+
+// resume ends a pause.
+func (s *session) resume() {
+	if s.events != nil {
+		s.events.Resume()
 	}
-	return true
+	s.toGuest.resume()
+	s.worker.Resume()
+}
+
+// believed is how many connections the guest believes to be open, or to be
+// opening. Preconditions: paused, so that none ends by a packet of the guest's.
+func (s *session) believed() uint32 {
+	s.mu.Lock()
+	n := uint32(len(s.conns))
+	s.mu.Unlock()
+	n += uint32(s.resets.Load()) // counted before a connection is forgotten
+	select {
+	case <-s.ready:
+	default:
+		n += s.lost
+	}
+	return min(n, maxConns)
 }
 
 // close ends every connection and returns when nothing touches guest memory.
+// It never waits for the host's processes.
 func (s *session) close() {
 	close(s.quit)
+	if s.events != nil {
+		s.events.Stop()
+	}
 	s.toGuest.close()
 	s.worker.Stop()
 	s.mu.Lock()
@@ -90,14 +120,19 @@ func (s *session) close() {
 	s.conns = map[pair]*conn{}
 	s.mu.Unlock()
 	for _, c := range conns {
-		c.abort()
+		c.drop()
 	}
 	s.tasks.Wait()
 }
 
 // reply queues a packet without payload for the guest. It is called by the
 // worker only, once for a packet of the guest's at most, and so never waits.
-func (s *session) reply(h header, c *conn) { s.replies <- packet{h, c} }
+func (s *session) reply(h header, c *conn) {
+	if h.op == opReset {
+		s.resets.Add(1)
+	}
+	s.replies <- packet{h, c}
+}
 
 // room says whether there is room for one more reply.
 func (s *session) room() bool { return len(s.replies) < maxReplies }
@@ -110,6 +145,9 @@ func (s *session) sendReplies() {
 				s.kick.Signal() // the worker may be waiting for room
 			}
 			s.toGuest.send(p.header, p.conn, nil)
+			if p.header.op == opReset {
+				s.resets.Add(-1)
+			}
 		case <-s.quit:
 			return
 		}
@@ -199,8 +237,7 @@ func (s *session) take() error {
 // guestConnects answers a request of the guest's.
 func (s *session) guestConnects(p pair, h header) {
 	c := newConn(s, p)
-	connect := s.device.options.Connect
-	if connect == nil || !s.mayDial() {
+	if s.device.options.Connect == nil || !s.mayDial() {
 		s.device.metrics.Refused.Add(1)
 		s.reply(s.to(p, opReset), nil)
 		return
@@ -214,13 +251,13 @@ func (s *session) guestConnects(p pair, h header) {
 	c.setCredit(h)
 	s.tasks.Go(func() {
 		defer s.dialled()
-		file, err := connect(p.host)
-		if err != nil {
-			s.device.metrics.Refused.Add(1)
-			c.reset()
+		// What the host has is for a guest that has taken the reset event.
+		select {
+		case <-s.ready:
+		case <-s.quit:
 			return
 		}
-		socket, err := unixConn(file)
+		socket, err := s.dial(p.host)
 		if err != nil {
 			s.device.metrics.Refused.Add(1)
 			c.reset()
@@ -272,7 +309,7 @@ func (s *session) hostConnects(port uint32) *conn {
 		return nil
 	}
 	if !s.toGuest.send(s.to(p, opRequest), c, nil) || !c.waitAccepted() {
-		c.drop()
+		c.reset() // the guest may accept it still
 		return nil
 	}
 	return c
