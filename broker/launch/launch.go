@@ -1,30 +1,25 @@
-// Package launch makes the machines that jobs run in: it opens what a machine
-// boots from, makes its memory, disk, socket, cgroup and user id, starts the
-// jailed thaw-vmm with them, and waits until the guest's agent is ready.
+// Package launch makes the machines that jobs run in by booting them: it opens what a
+// machine boots from, makes its memory and disk, starts the jailed thaw-vmm with them
+// at a berth of its own, and waits until the guest's agent is ready.
 //
 //	step            given back by Close, in reverse order
-//	slot            user id of the machine
-//	directory       journal entry: from here a later daemon can clean up
-//	cgroup          killed and removed
+//	berth           see package berth
 //	memfd, disk     closed; both have no name
-//	vsock socket    gone with the directory
 //	thaw-vmm        killed and reaped
 package launch
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"thaw/api"
 	"thaw/broker"
 	"thaw/broker/assets"
-	"thaw/broker/journal"
+	"thaw/broker/berth"
 	"thaw/internal/hostinfo"
 	"thaw/vmm"
 )
@@ -33,32 +28,19 @@ import (
 type Config struct {
 	VMM          string // path of thaw-vmm
 	Assets       *assets.Set
-	Journal      *journal.Journal
+	Yard         *berth.Yard
 	Host         hostinfo.Info
 	Dev          bool
 	ReadyTimeout time.Duration // from the start of thaw-vmm to the agent's ready message
 	Log          *slog.Logger
 }
 
-// guestCID is the context id of every guest: each has a vsock device of its own.
-const guestCID = 3
-
 // consoleBytes is how much of a guest's console is kept.
 const consoleBytes = 64 << 10
-
-// User ids of machines. Nothing else on a host has ids in this range: it lies
-// above what systemd gives to containers and below 2³¹.
-const (
-	firstUID = 1_900_000_000
-	maxSlots = 4096
-)
 
 // Launcher implements broker.Launcher.
 type Launcher struct {
 	cfg Config
-
-	mu    sync.Mutex
-	slots map[uint32]bool // protected by mu; user ids in use
 }
 
 // New makes a launcher.
@@ -66,7 +48,7 @@ func New(cfg Config) *Launcher {
 	if cfg.ReadyTimeout == 0 {
 		cfg.ReadyTimeout = 30 * time.Second
 	}
-	return &Launcher{cfg: cfg, slots: map[uint32]bool{}}
+	return &Launcher{cfg: cfg}
 }
 
 // Check implements broker.Launcher.
@@ -86,24 +68,6 @@ func (l *Launcher) Check(image string) error {
 // Assets implements broker.Launcher.
 func (l *Launcher) Assets(images []string) (api.Asset, map[string]api.Asset) {
 	return l.cfg.Assets.Describe(images)
-}
-
-func (l *Launcher) takeSlot() (uint32, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for uid := uint32(firstUID); uid < firstUID+maxSlots; uid++ {
-		if !l.slots[uid] {
-			l.slots[uid] = true
-			return uid, nil
-		}
-	}
-	return 0, fmt.Errorf("launch: all %d machine slots are taken", maxSlots)
-}
-
-func (l *Launcher) freeSlot(uid uint32) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.slots, uid)
 }
 
 // Launch implements broker.Launcher.

@@ -1,22 +1,17 @@
 package launch
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"thaw/api"
 	"thaw/broker"
-	"thaw/broker/journal"
 	"thaw/vmm/vmmproc"
 )
 
@@ -81,135 +76,6 @@ func TestScratchDiskHasNoName(t *testing.T) {
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Size != 64*mib || st.Blocks != 0 {
 		t.Errorf("size %d, blocks %d, %v", st.Size, st.Blocks, err)
 	}
-}
-
-// fakeVMM answers one CONNECT as it is told to.
-func fakeVMM(t *testing.T, answer func(net.Conn)) *vsockSocket {
-	t.Helper()
-	// Longer than a socket's path may be.
-	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 120))
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	s, f, err := listenVsock(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.FileListener(f)
-	f.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c, err := l.Accept()
-		if err == nil {
-			answer(c)
-			c.Close()
-		}
-	}()
-	t.Cleanup(func() { l.Close(); <-done; s.close() })
-	return s
-}
-
-func TestDial(t *testing.T) {
-	s := fakeVMM(t, func(c net.Conn) {
-		b := make([]byte, 64)
-		n, _ := c.Read(b)
-		fmt.Fprintf(c, "OK 7\n%s", b[:n])
-	})
-	c, err := s.dial(t.Context(), 1024)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	b := make([]byte, 64)
-	if n, err := c.Read(b); err != nil || string(b[:n]) != "CONNECT 1024\n" {
-		t.Errorf("stream gave %q, %v", b[:n], err)
-	}
-}
-
-func TestDialFails(t *testing.T) {
-	for name, answer := range map[string]func(net.Conn){
-		"refused": func(c net.Conn) { fmt.Fprint(c, "NO\n") }, "endless": func(c net.Conn) { fmt.Fprint(c, strings.Repeat("x", 1000)) },
-		"closed": func(net.Conn) {}, "silent": func(net.Conn) { time.Sleep(100 * time.Millisecond) },
-	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		if c, err := fakeVMM(t, answer).dial(ctx, 1); err == nil {
-			c.Close()
-			t.Errorf("%s: connected", name)
-		}
-		cancel()
-	}
-}
-
-func TestSlots(t *testing.T) {
-	l := New(Config{})
-	a, err := l.takeSlot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, _ := l.takeSlot()
-	if a == b || a == 0 {
-		t.Errorf("slots %d and %d", a, b)
-	}
-	l.freeSlot(a)
-	if c, _ := l.takeSlot(); c != a {
-		t.Errorf("slot %d is not used again", a)
-	}
-}
-
-func TestCgroupLimits(t *testing.T) {
-	root := t.TempDir()
-	m := testMachine(t, root)
-	f, err := m.makeCgroup()
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.Close()
-	if len(m.undo) != 1 || m.undo[0].do() != nil {
-		t.Error("the cgroup is not given back")
-	}
-	if _, err := os.Stat(filepath.Join(root, cgroupParent, "job-x")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("left: %v", err)
-	}
-}
-
-// A daemon that is killed between making the cgroup and starting the process
-// leaves one that the next daemon removes.
-func TestCgroupIsInTheJournalFirst(t *testing.T) {
-	root := t.TempDir()
-	m := testMachine(t, root)
-	f, err := m.makeCgroup()
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.Close()
-	left, err := m.launcher.cfg.Journal.Reclaim()
-	if err != nil || len(left) != 1 || left[0].Err != nil || left[0].Killed {
-		t.Errorf("reclaimed %+v, %v", left, err)
-	}
-	if _, err := os.Stat(filepath.Join(root, cgroupParent, "job-x")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("left: %v", err)
-	}
-}
-
-// testMachine is one that is not started, on a hierarchy of cgroups at root: a
-// folder, what is written is what counts.
-func testMachine(t *testing.T, root string) *machine {
-	t.Helper()
-	j, err := journal.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { j.Close() })
-	if _, err := j.Create("job-x"); err != nil {
-		t.Fatal(err)
-	}
-	m := &machine{launcher: New(Config{Journal: j}), spec: broker.LaunchSpec{ID: "job-x", VCPUs: 2, MemoryMiB: 640}}
-	m.launcher.cfg.Host.Cgroup.Mount = root
-	return m
 }
 
 func TestFailuresOfAStartHaveCodes(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 
 	"thaw/api"
 	"thaw/broker"
-	"thaw/broker/journal"
+	"thaw/broker/berth"
 	"thaw/guestinit/agentclient"
 	"thaw/guestinit/agentproto"
 	"thaw/internal/unixfd"
@@ -24,11 +24,9 @@ type machine struct {
 	spec     broker.LaunchSpec
 	proc     *vmmproc.Process
 	client   *agentclient.Client
-	socket   *vsockSocket
+	berth    *berth.Berth
 	phases   []api.Phase
 	env      []string // that the image brings
-
-	undo []undoStep // what to give back, in the order it was taken
 
 	ended chan struct{} // closed when exit is set
 	exit  broker.MachineExit
@@ -36,18 +34,6 @@ type machine struct {
 	ready     chan struct{} // closed when the agent has said so
 	readyOnce sync.Once
 	readyInfo agentproto.Info // set before ready is closed
-
-	closeOnce sync.Once
-	closeErr  error
-}
-
-type undoStep struct {
-	what string
-	do   func() error
-}
-
-func (m *machine) onClose(what string, do func() error) {
-	m.undo = append(m.undo, undoStep{what, do})
 }
 
 // start makes the machine and waits until it is ready. What it took is given back
@@ -62,23 +48,17 @@ func (m *machine) start(ctx context.Context) error {
 	if m.proc, err = vmmproc.Start(ctx, spec); err != nil {
 		return startError(ctx, err)
 	}
-	m.onClose("thaw-vmm", m.proc.Close)
+	m.berth.Handed()
+	m.berth.OnClose("thaw-vmm", m.proc.Close)
 	go m.watch()
-	record, err := journal.Describe(m.proc.PID())
-	if err != nil {
+	if err := m.berth.Started(m.proc.PID()); err != nil {
 		return m.whyDead(ctx, err)
-	}
-	if spec.Cgroup != nil {
-		record.Cgroup = m.cgroupPath()
-	}
-	if err := m.launcher.cfg.Journal.Write(m.spec.ID, record); err != nil {
-		return err
 	}
 	if err := m.awaitReady(ctx); err != nil {
 		return err
 	}
-	m.client = agentclient.New(func(ctx context.Context) (net.Conn, error) { return m.socket.dial(ctx, agentproto.Port) })
-	m.onClose("agent connections", m.client.Close)
+	m.client = agentclient.New(func(ctx context.Context) (net.Conn, error) { return m.berth.Dial(ctx, agentproto.Port) })
+	m.berth.OnClose("agent connections", m.client.Close)
 	m.notePhases(time.Since(begin))
 	return nil
 }
@@ -195,22 +175,8 @@ func (m *machine) Phases() []api.Phase { return m.phases }
 // Close implements broker.Machine. The steps have bounds of their own; ctx is for
 // the wait as a whole.
 func (m *machine) Close(ctx context.Context) error {
-	m.closeOnce.Do(func() {
-		done := make(chan error, 1)
-		go func() {
-			var errs []error
-			for i := len(m.undo) - 1; i >= 0; i-- {
-				if err := m.undo[i].do(); err != nil {
-					errs = append(errs, fmt.Errorf("launch: give back %s: %w", m.undo[i].what, err))
-				}
-			}
-			done <- errors.Join(errs...)
-		}()
-		select {
-		case m.closeErr = <-done:
-		case <-ctx.Done():
-			m.closeErr = fmt.Errorf("launch: give back machine %s: %w", m.spec.ID, context.Cause(ctx))
-		}
-	})
-	return m.closeErr
+	if m.berth == nil {
+		return nil
+	}
+	return m.berth.Close(ctx)
 }

@@ -7,6 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"thaw/broker"
+	"thaw/broker/berth"
 	"thaw/rootfs"
 	"thaw/vmm/vmmproc"
 )
@@ -17,20 +19,13 @@ const mib = 1 << 20
 // handing over and are the caller's to close, in case of an error too.
 func (m *machine) materialise(ctx context.Context) (spec vmmproc.Spec, handed []*os.File, err error) {
 	l := m.launcher
-	uid, err := l.takeSlot()
+	m.berth, err = l.cfg.Yard.Take(berth.Spec{ID: m.spec.ID, VCPUs: m.spec.VCPUs, MemoryMiB: m.spec.MemoryMiB + broker.VMMMiB})
 	if err != nil {
 		return spec, handed, err
 	}
-	m.onClose("slot", func() error { l.freeSlot(uid); return nil })
-	dir, err := l.cfg.Journal.Create(m.spec.ID)
-	if err != nil {
-		return spec, handed, err
-	}
-	m.onClose("directory", func() error { return l.cfg.Journal.Remove(m.spec.ID) })
-
 	spec = vmmproc.Spec{
-		Binary: l.cfg.VMM, VCPUs: m.spec.VCPUs, MemoryBytes: uint64(m.spec.MemoryMiB) * mib, CID: guestCID, Balloon: true,
-		ConsoleLog: consoleBytes, UID: uid, GID: uid, Dev: l.cfg.Dev, Connect: m.connect,
+		Binary: l.cfg.VMM, VCPUs: m.spec.VCPUs, MemoryBytes: uint64(m.spec.MemoryMiB) * mib, CID: berth.CID, Balloon: true,
+		ConsoleLog: consoleBytes, UID: m.berth.UID, GID: m.berth.UID, Cgroup: m.berth.Cgroup, VsockListener: m.berth.Listener, Dev: l.cfg.Dev, Connect: m.connect,
 	}
 	if spec.Cmdline, err = l.cmdline(); err != nil {
 		return spec, handed, err
@@ -47,22 +42,17 @@ func (m *machine) materialise(ctx context.Context) (spec vmmproc.Spec, handed []
 		{&spec.Initrd, func() (*os.File, error) { return l.cfg.Assets.Initramfs(ctx) }},
 		{&image, func() (*os.File, error) { return l.cfg.Assets.Image(m.spec.Image) }},
 		{&template, func() (*os.File, error) { return scratchTemplate(ctx, m.spec.DiskBytes) }},
-		{&disk, func() (*os.File, error) { return scratchDisk(dir, m.spec.DiskBytes) }},
+		{&disk, func() (*os.File, error) { return scratchDisk(m.berth.Dir, m.spec.DiskBytes) }},
 		{&spec.KVM, func() (*os.File, error) { return os.OpenFile("/dev/kvm", os.O_RDWR, 0) }},
 		{&spec.Memory, func() (*os.File, error) { return guestMemory(m.spec.MemoryMiB * mib) }},
-		{&spec.Cgroup, m.makeCgroup},
-		{&spec.VsockListener, func() (f *os.File, err error) { m.socket, f, err = listenVsock(dir); return f, err }},
 	} {
 		f, err := step.open()
 		if err != nil {
 			return spec, handed, err
 		}
-		if f != nil { // there may be no cgroup
-			handed = append(handed, f)
-		}
+		handed = append(handed, f)
 		*step.to = f
 	}
-	m.onClose("vsock socket", m.socket.close)
 	spec.Disks = []vmmproc.Disk{
 		{ID: "vda", Layers: []*os.File{image}, ReadOnly: true},
 		{ID: "vdb", Layers: []*os.File{template, disk}},

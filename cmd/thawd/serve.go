@@ -17,6 +17,7 @@ import (
 	"thaw/api"
 	"thaw/broker"
 	"thaw/broker/assets"
+	"thaw/broker/berth"
 	"thaw/broker/httpapi"
 	"thaw/broker/journal"
 	"thaw/broker/launch"
@@ -70,7 +71,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	b, err := broker.New(broker.Config{
 		StateDir: o.stateDir, Version: version.Get().Short(), Dev: o.dev, Host: host, Log: log, TenantMachines: o.tenantMachines,
 		Launcher: launch.New(launch.Config{
-			VMM: filepath.Join(o.bin, "thaw-vmm"), Assets: set, Journal: machines, Host: host, Dev: o.dev, ReadyTimeout: o.readyTimeout, Log: log,
+			VMM: filepath.Join(o.bin, "thaw-vmm"), Assets: set, Yard: berth.NewYard(machines, host.Cgroup), Host: host, Dev: o.dev, ReadyTimeout: o.readyTimeout, Log: log,
 		}),
 	})
 	if err != nil {

@@ -1,0 +1,188 @@
+// Package berth gives a machine its place on the host: a user id that nothing else
+// has, a directory with a record in the journal, a cgroup, and the socket where its
+// vsock ports are reached. Machines that are booted and those that are restored
+// have the same.
+//
+//	step            given back by Close, in reverse order
+//	user id
+//	directory       journal entry: from here a later daemon can clean up
+//	cgroup          killed and removed
+//	vsock socket    gone with the directory
+//	…               what the owner adds with OnClose: thaw-vmm, killed and reaped
+package berth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"thaw/broker/journal"
+	"thaw/internal/hostinfo"
+)
+
+// CID is the vsock context id of every guest: each has a device of its own.
+const CID = 3
+
+// User ids of machines. Nothing else on a host has ids in this range: it lies
+// above what systemd gives to containers and below 2³¹.
+const (
+	firstUID = 1_900_000_000
+	maxSlots = 4096
+)
+
+const mib = 1 << 20
+
+// Yard has the berths of a daemon. It is safe for several goroutines.
+type Yard struct {
+	journal *journal.Journal
+	cgroups hostinfo.Cgroup
+
+	mu    sync.Mutex
+	slots map[uint32]bool // protected by mu; user ids in use
+	next  uint32          // protected by mu; slot to try first
+
+	parentOnce sync.Once
+	parentErr  error
+}
+
+// NewYard returns a yard on a host whose cgroups are as found.
+func NewYard(j *journal.Journal, cgroups hostinfo.Cgroup) *Yard {
+	return &Yard{journal: j, cgroups: cgroups, slots: map[uint32]bool{}}
+}
+
+// Spec is what a berth is made for.
+type Spec struct {
+	ID        string // of the machine; a file name
+	VCPUs     int
+	MemoryMiB int64 // of the guest and of thaw-vmm
+}
+
+// Berth is a machine's place.
+type Berth struct {
+	ID  string
+	UID uint32 // user and group id
+	Dir string
+	// Cgroup is nil where the host has no cgroup v2.
+	Cgroup *os.File
+	// Listener is the vsock socket's listening end, for the VMM. Handed closes it.
+	Listener *os.File
+
+	yard   *Yard
+	cgroup string // path, or ""
+	socket *socket
+
+	mu   sync.Mutex
+	undo []undoStep // protected by mu; what to give back, in the order it was taken
+
+	closeOnce sync.Once
+	closeErr  error
+}
+
+type undoStep struct {
+	what string
+	do   func() error
+}
+
+// Take makes a berth. After an error nothing is left.
+func (y *Yard) Take(spec Spec) (_ *Berth, err error) {
+	b := &Berth{ID: spec.ID, yard: y}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.Close(context.Background()))
+		}
+	}()
+	if b.UID, err = y.takeSlot(); err != nil {
+		return nil, err
+	}
+	b.OnClose("slot", func() error { y.freeSlot(b.UID); return nil })
+	if b.Dir, err = y.journal.Create(spec.ID); err != nil {
+		return nil, err
+	}
+	b.OnClose("directory", func() error { return y.journal.Remove(spec.ID) })
+	if err := b.makeCgroup(spec); err != nil {
+		return nil, err
+	}
+	if b.socket, b.Listener, err = listen(b.Dir); err != nil {
+		return nil, err
+	}
+	b.OnClose("vsock socket", b.socket.close)
+	return b, nil
+}
+
+func (y *Yard) takeSlot() (uint32, error) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	for range maxSlots {
+		uid := firstUID + y.next
+		y.next = (y.next + 1) % maxSlots
+		if !y.slots[uid] {
+			y.slots[uid] = true
+			return uid, nil
+		}
+	}
+	return 0, fmt.Errorf("berth: all %d machine slots are taken", maxSlots)
+}
+
+func (y *Yard) freeSlot(uid uint32) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	delete(y.slots, uid)
+}
+
+// OnClose adds a step to what Close does, before all that were added earlier.
+func (b *Berth) OnClose(what string, do func() error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.undo = append(b.undo, undoStep{what, do})
+}
+
+// Handed closes the files that were only for handing over to the machine's process.
+// While a copy of the listener is open, connections to a dead machine wait instead of
+// failing.
+func (b *Berth) Handed() {
+	for _, f := range []*os.File{b.Cgroup, b.Listener} {
+		if f != nil {
+			f.Close()
+		}
+	}
+	b.Cgroup, b.Listener = nil, nil
+}
+
+// Started writes down the machine's process, so that a later daemon can end it.
+func (b *Berth) Started(pid int) error {
+	record, err := journal.Describe(pid)
+	if err != nil {
+		return err
+	}
+	record.Cgroup = b.cgroup
+	return b.yard.journal.Write(b.ID, record)
+}
+
+// Close gives everything back. The steps have bounds of their own; ctx is for the
+// wait as a whole. The error names what could not be given back.
+func (b *Berth) Close(ctx context.Context) error {
+	b.closeOnce.Do(func() {
+		b.Handed()
+		b.mu.Lock()
+		undo := b.undo
+		b.mu.Unlock()
+		done := make(chan error, 1)
+		go func() {
+			var errs []error
+			for i := len(undo) - 1; i >= 0; i-- {
+				if err := undo[i].do(); err != nil {
+					errs = append(errs, fmt.Errorf("berth: give back %s: %w", undo[i].what, err))
+				}
+			}
+			done <- errors.Join(errs...)
+		}()
+		select {
+		case b.closeErr = <-done:
+		case <-ctx.Done():
+			b.closeErr = fmt.Errorf("berth: give back machine %s: %w", b.ID, context.Cause(ctx))
+		}
+	})
+	return b.closeErr
+}
