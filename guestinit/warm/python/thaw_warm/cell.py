@@ -110,7 +110,7 @@ def _from_file(tb):
     at = tb
     while at is not None and not at.tb_frame.f_code.co_filename.startswith("<cell "):
         at = at.tb_next
-    return at or tb
+    return at
 
 
 def _text(value, convert=repr):

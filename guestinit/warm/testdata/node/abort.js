@@ -1,0 +1,2 @@
+process.kill(process.pid, 'SIGTERM');
+setInterval(() => {}, 1000);

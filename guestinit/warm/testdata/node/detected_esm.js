@@ -1,0 +1,2 @@
+import os from 'node:os';
+console.log(typeof os.cpus, import.meta.url);

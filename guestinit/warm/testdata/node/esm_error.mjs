@@ -1,0 +1,4 @@
+console.log('before');
+await Promise.resolve();
+function thrower() { throw new RangeError('in a module'); }
+thrower();

@@ -1,0 +1,1 @@
+import './not_there.mjs';

@@ -1,0 +1,2 @@
+console.log('waits for ever');
+await new Promise(() => {});

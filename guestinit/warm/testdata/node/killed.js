@@ -1,0 +1,3 @@
+console.log('flushed');
+process.kill(process.pid, 'SIGKILL');
+setInterval(() => {}, 1000);

@@ -1,0 +1,2 @@
+Promise.reject(new Error('unhandled'));
+setTimeout(() => console.log('never'), 1000);

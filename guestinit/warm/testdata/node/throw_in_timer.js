@@ -1,0 +1,1 @@
+setTimeout(function timer() { throw new Error('from a timer'); }, 1);

@@ -1,0 +1,2 @@
+const n: number = 3;
+console.log(n satisfies number);
