@@ -5,9 +5,9 @@ const Module = require('node:module');
 const v8 = require('node:v8');
 const vm = require('node:vm');
 
-// Not assert: it opens standard error as a stream, which a program can see.
+// Not assert and http2: they open standard error as a stream, which a program can see.
 const BUILTINS = [
-  'async_hooks', 'buffer', 'child_process', 'crypto', 'dns', 'events', 'fs', 'fs/promises', 'http', 'http2', 'https',
+  'async_hooks', 'buffer', 'child_process', 'crypto', 'dns', 'events', 'fs', 'fs/promises', 'http', 'https',
   'net', 'os', 'path', 'perf_hooks', 'querystring', 'readline', 'stream', 'stream/promises', 'string_decoder', 'timers',
   'timers/promises', 'tls', 'tty', 'url', 'util', 'v8', 'vm', 'worker_threads', 'zlib',
 ];
