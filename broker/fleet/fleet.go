@@ -1,0 +1,231 @@
+// Package fleet makes machines out of snapshots: it builds templates, keeps shells
+// ready, restores, checkpoints, rolls back and forks.
+//
+//	image ──Template──▶ template ──Restore──▶ machine ──Checkpoint──▶ checkpoint
+//	                        ▲                  │  ▲                       │
+//	                        └────Rollback──────┘  └──Restore, Fork────────┘
+//
+// A restored machine is taken from a shell: a jailed thaw-vmm with all of its KVM
+// objects made ahead. There are three kinds, named in every record:
+//
+//	generic     of a class; can become any snapshot of it
+//	bound       a template is laid over it
+//	rehearsed   bound, run once and rolled back: its page tables are hot
+//
+// A machine is handed out only when its guest has acknowledged its generation; one
+// that does not in time is destroyed. After a tenant has had it, a shell is
+// destroyed too.
+package fleet
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"thaw/broker/assets"
+	"thaw/broker/berth"
+	"thaw/internal/hostinfo"
+	"thaw/snapshot/store"
+)
+
+// Class is a size of machines. Shells and templates are made per class.
+type Class struct {
+	MemoryMiB int64 `json:"memory_mib"` // 256, 512, 1024 or 4096 in production; of the machine
+	VCPUs     int   `json:"vcpus"`      // 1, 2 or 4
+}
+
+// String names the class in logs.
+func (c Class) String() string { return fmt.Sprintf("%dMiB-%dcpu", c.MemoryMiB, c.VCPUs) }
+
+// Kind is what a shell was when a restore took it.
+type Kind string
+
+// Kinds of shells.
+const (
+	Generic   Kind = "generic"
+	Bound     Kind = "bound"
+	Rehearsed Kind = "rehearsed"
+)
+
+// Pool says how many shells are kept ready.
+type Pool struct {
+	Generic   int // of each class in use; 0: 2, negative: none
+	Rehearsed int // of each template in use; 0: 1, negative: none
+	// Idle is how long no machine may have been asked for before shells are
+	// rehearsed; 0: 50 ms.
+	Idle time.Duration
+}
+
+// Config is what a fleet works with.
+type Config struct {
+	VMM    string // path of thaw-vmm
+	Init   string // path of thaw-init, which templates depend on
+	Assets *assets.Set
+	Yard   *berth.Yard
+	Store  *store.Store
+	Host   hostinfo.Info
+	Dev    bool // the host may lack cgroup v2
+	Pool   Pool
+
+	DiskBytes     int64         // of the writable disk; 0: 1 GiB
+	ReadyTimeout  time.Duration // of a template's boot; 0: 30 s
+	AckTimeout    time.Duration // from a restore to its acknowledgement; 0: 2 s
+	FreezeTimeout time.Duration // of a checkpoint; 0: 2 s
+	Log           *slog.Logger
+	// Observe is given every record, if it is not nil. It must not block.
+	Observe func(Record)
+}
+
+// Errors that callers tell apart.
+var (
+	// ErrNotAcknowledged says that a guest did not acknowledge its generation in time:
+	// it may share secrets with another, and has been destroyed.
+	ErrNotAcknowledged = errors.New("guest did not acknowledge its generation")
+	// ErrNotFrozen says that the processes of a guest did not stand still in time: there is
+	// no checkpoint, and they go on.
+	ErrNotFrozen = errors.New("guest could not be frozen")
+	// ErrEnded says that the machine has ended, or is closed.
+	ErrEnded = errors.New("machine has ended")
+	// ErrPaused says that a machine must run for what was asked.
+	ErrPaused = errors.New("machine is paused")
+	// ErrUnrelated says that a machine cannot be rolled back to a snapshot because it
+	// was made of another template.
+	ErrUnrelated = errors.New("snapshot is of another template")
+	// ErrClosed says that the fleet is closed.
+	ErrClosed = errors.New("fleet is closed")
+)
+
+// Fleet has the shells, templates and machines of a daemon. It is safe for several
+// goroutines.
+type Fleet struct {
+	cfg        Config
+	kvm        *os.File
+	generation atomic.Uint64
+	images     *images
+	pool       *pool
+
+	ctx  context.Context // ends with Close
+	stop context.CancelFunc
+	work sync.WaitGroup // goroutines of the fleet's own
+
+	mu        sync.Mutex
+	closed    bool                 // protected by mu
+	machines  map[*Machine]bool    // protected by mu
+	templates map[string]*building // protected by mu; by key
+}
+
+// New returns a fleet. Shells are made when their class is first used.
+func New(cfg Config) (*Fleet, error) {
+	setDefaults(&cfg)
+	kvm, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("fleet: open KVM: %w", err)
+	}
+	f := &Fleet{cfg: cfg, kvm: kvm, machines: map[*Machine]bool{}, templates: map[string]*building{}}
+	// Above all numbers that daemons before this one gave, which counted up from
+	// their own start by less than one a microsecond.
+	f.generation.Store(uint64(time.Now().UnixMicro()))
+	f.ctx, f.stop = context.WithCancel(context.Background())
+	f.images = newImages(f)
+	f.pool = newPool(f)
+	return f, nil
+}
+
+func setDefaults(c *Config) {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Observe == nil {
+		c.Observe = func(Record) {}
+	}
+	if c.DiskBytes == 0 {
+		c.DiskBytes = 1 << 30
+	}
+	for _, d := range []struct {
+		value    *time.Duration
+		fallback time.Duration
+	}{
+		{&c.ReadyTimeout, 30 * time.Second},
+		{&c.AckTimeout, 2 * time.Second},
+		{&c.FreezeTimeout, 2 * time.Second},
+		{&c.Pool.Idle, 50 * time.Millisecond},
+	} {
+		if *d.value <= 0 {
+			*d.value = d.fallback
+		}
+	}
+	for _, d := range []struct {
+		value    *int
+		fallback int
+	}{{&c.Pool.Generic, 2}, {&c.Pool.Rehearsed, 1}} {
+		switch {
+		case *d.value == 0:
+			*d.value = d.fallback
+		case *d.value < 0:
+			*d.value = 0
+		}
+	}
+}
+
+// Close destroys all machines and shells, waits for checkpoints that are being
+// written, and gives up everything. ctx bounds the wait.
+func (f *Fleet) Close(ctx context.Context) error {
+	f.mu.Lock()
+	if f.closed {
+		f.mu.Unlock()
+		return nil
+	}
+	f.closed = true
+	machines := make([]*Machine, 0, len(f.machines))
+	for m := range f.machines {
+		machines = append(machines, m)
+	}
+	f.mu.Unlock()
+	f.stop()
+	errs := make([]error, len(machines))
+	var closing sync.WaitGroup
+	for i, m := range machines {
+		closing.Go(func() { errs[i] = m.Close(ctx) })
+	}
+	closing.Wait()
+	f.pool.close()
+	done := make(chan struct{})
+	go func() { f.work.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		errs = append(errs, fmt.Errorf("fleet: wait for work under way: %w", context.Cause(ctx)))
+		return errors.Join(errs...)
+	}
+	f.images.close()
+	return errors.Join(append(errs, f.kvm.Close())...)
+}
+
+// begin counts a goroutine of the fleet's own, unless the fleet is closed.
+func (f *Fleet) begin() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return false
+	}
+	f.work.Add(1)
+	return true
+}
+
+// forks bounds how many machines are restored at the same time by one Fork.
+func forks() int { return max(2, runtime.NumCPU()) }
+
+// randomName makes a name that nobody guesses.
+func randomName(prefix string) string {
+	var b [8]byte
+	rand.Read(b[:]) // never fails
+	return prefix + hex.EncodeToString(b[:])
+}
