@@ -7,6 +7,7 @@ import (
 
 	"thaw/api"
 	"thaw/broker/admission"
+	"thaw/broker/berth"
 )
 
 const (
@@ -15,10 +16,8 @@ const (
 	// A machine has more memory than its job may use: for the kernel, its page
 	// tables and the page cache of the image.
 	kernelMiB = 128
-	// VMMMiB is what thaw-vmm may use beside the guest's memory: its cgroup allows
-	// it and admission counts it. Resident are 5 MiB (bench, vmm_rss_mib), and up to
-	// 16 MiB when every thread of the block devices is at work.
-	VMMMiB = 32
+	// VMMMiB is what admission counts for thaw-vmm beside the guest's memory.
+	VMMMiB = berth.VMMMiB
 
 	minMemoryMiB = 32
 	maxMemoryMiB = 15 << 10 // with kernelMiB below the machine's 16 GiB

@@ -45,7 +45,7 @@ func (b *Berth) makeCgroup(spec Spec) error {
 	b.OnClose("cgroup", func() error { return journal.RemoveCgroup(path) })
 	b.cgroup = path
 	for _, v := range []struct{ controller, file, value string }{
-		{"memory", "memory.max", strconv.FormatInt(spec.MemoryMiB*mib, 10)},
+		{"memory", "memory.max", strconv.FormatInt((spec.MemoryMiB+VMMMiB)*mib, 10)},
 		{"memory", "memory.swap.max", "0"},
 		{"memory", "memory.oom.group", "1"},
 		{"pids", "pids.max", strconv.Itoa(vmmPids)},

@@ -14,6 +14,7 @@ import (
 
 	"thaw/api"
 	"thaw/broker"
+	"thaw/broker/boot"
 	"thaw/broker/collect"
 	"thaw/guestinit/agentclient"
 	"thaw/guestinit/agentproto"
@@ -92,7 +93,7 @@ func (p process) Wait() (broker.ExitStatus, error) {
 	if err != nil {
 		return broker.ExitStatus{}, err
 	}
-	exit := api.Exit{Code: int(s.Code), Signal: int(s.Signal), Cause: string(s.Cause), Detail: printable(s.Detail)}
+	exit := api.Exit{Code: int(s.Code), Signal: int(s.Signal), Cause: string(s.Cause), Detail: boot.Printable(s.Detail)}
 	if s.Signal != 0 {
 		exit.Code = 128 + exit.Signal
 	}

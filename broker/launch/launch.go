@@ -1,55 +1,27 @@
-// Package launch makes the machines that jobs run in by booting them: it opens what a
-// machine boots from, makes its memory and disk, starts the jailed thaw-vmm with them
-// at a berth of its own, and waits until the guest's agent is ready.
-//
-//	step            given back by Close, in reverse order
-//	berth           see package berth
-//	memfd, disk     closed; both have no name
-//	thaw-vmm        killed and reaped
+// Package launch gives the broker the machines that jobs run in: booted, and with the
+// guest protocol's client for their agent.
 package launch
 
 import (
 	"context"
-	"errors"
-	"log/slog"
-	"os"
-	"strings"
-	"time"
 
 	"thaw/api"
 	"thaw/broker"
-	"thaw/broker/assets"
-	"thaw/broker/berth"
-	"thaw/internal/hostinfo"
-	"thaw/vmm"
+	"thaw/broker/boot"
+	"thaw/vmm/vmmproc"
 )
 
 // Config is what all machines of a daemon share.
-type Config struct {
-	VMM          string // path of thaw-vmm
-	Assets       *assets.Set
-	Yard         *berth.Yard
-	Host         hostinfo.Info
-	Dev          bool
-	ReadyTimeout time.Duration // from the start of thaw-vmm to the agent's ready message
-	Log          *slog.Logger
-}
-
-// consoleBytes is how much of a guest's console is kept.
-const consoleBytes = 64 << 10
+type Config = boot.Config
 
 // Launcher implements broker.Launcher.
 type Launcher struct {
-	cfg Config
+	cfg    Config
+	booter *boot.Booter
 }
 
 // New makes a launcher.
-func New(cfg Config) *Launcher {
-	if cfg.ReadyTimeout == 0 {
-		cfg.ReadyTimeout = 30 * time.Second
-	}
-	return &Launcher{cfg: cfg}
-}
+func New(cfg Config) *Launcher { return &Launcher{cfg: cfg, booter: boot.New(cfg)} }
 
 // Check implements broker.Launcher.
 func (l *Launcher) Check(image string) error {
@@ -72,44 +44,39 @@ func (l *Launcher) Assets(images []string) (api.Asset, map[string]api.Asset) {
 
 // Launch implements broker.Launcher.
 func (l *Launcher) Launch(ctx context.Context, spec broker.LaunchSpec) (broker.Machine, error) {
-	m := &machine{launcher: l, spec: spec, ended: make(chan struct{}), ready: make(chan struct{})}
-	if err := m.start(ctx); err != nil {
-		err = explain(err)
-		if cerr := m.Close(context.WithoutCancel(ctx)); cerr != nil {
-			l.cfg.Log.Error("failed start left something behind", "machine", spec.ID, "error", cerr)
-		}
+	m, err := l.booter.Boot(ctx, boot.Spec{
+		ID: spec.ID, Image: spec.Image, VCPUs: spec.VCPUs, MemoryMiB: spec.MemoryMiB, DiskBytes: spec.DiskBytes,
+	})
+	if err != nil {
 		return nil, err
 	}
-	return m, nil
+	return machine{m}, nil
 }
 
-// explain gives every failure of a start its code.
-func explain(err error) error {
-	var e *api.Error
-	if errors.As(err, &e) || errors.Is(err, context.Canceled) {
-		return err
-	}
-	return api.Errorf(api.CodeMaterialise, "the machine could not be made").WithCause(err)
+// machine implements broker.Machine.
+type machine struct {
+	*boot.Machine
 }
 
-// cmdline is the guest kernel's command line.
-func (l *Launcher) cmdline() (string, error) {
-	modules, err := l.cfg.Assets.Modules()
-	if err != nil {
-		return "", err
-	}
-	extra := []string{"thaw.role=job"}
-	if len(modules) > 0 {
-		extra = append(extra, "thaw.modules="+strings.Join(modules, ","))
-	}
-	return vmm.Cmdline(l.cfg.Host.Kind == hostinfo.PVM, extra...), nil
-}
+// Agent implements broker.Machine.
+func (m machine) Agent() broker.Agent { return agent{m.Client(), m.Env()} }
 
-// closeAll closes files that were only to be handed over.
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		if f != nil {
-			f.Close()
-		}
+// Exit implements broker.Machine.
+func (m machine) Exit() broker.MachineExit { return machineExit(m.Machine.Exit()) }
+
+// machineExit sorts the ends of a process into those that the broker tells apart.
+func machineExit(x vmmproc.Exit) broker.MachineExit {
+	m := broker.MachineExit{Detail: boot.Detail(x), Reason: broker.ExitFailed}
+	switch x.Reason {
+	case vmmproc.Poweroff, vmmproc.Reset, vmmproc.Stopped:
+		m.Reason = broker.ExitPoweroff
+	case vmmproc.GuestPanic, vmmproc.TripleFault:
+		m.Reason = broker.ExitPanic
+	case vmmproc.Killed, vmmproc.Signalled:
+		m.Reason = broker.ExitKilled
 	}
+	if len(x.Console) > 0 {
+		m.Console = boot.LastLines(x.Console)
+	}
+	return m
 }

@@ -44,6 +44,7 @@ var mayUseUnix = map[string]bool{
 	"bench/netlab":                 true,
 	"broker":                       true,
 	"broker/berth":                 true,
+	"broker/boot":                  true,
 	"broker/collect":               true,
 	"broker/fleet":                 true,
 	"broker/httpapi":               true,
