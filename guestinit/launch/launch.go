@@ -78,6 +78,7 @@ type Spec struct {
 // concurrent use.
 type Launcher struct {
 	requests chan request
+	limits   chan limitRequest
 	done     chan struct{}
 	own      [nRlimits]unix.Rlimit // of this process, by resource
 }
@@ -101,7 +102,7 @@ var ErrClosed = errors.New("launch: launcher is closed")
 // New starts the launcher's thread and restricts it. It fails if any
 // restriction cannot be had: no job is ever started with less.
 func New(r *reaper.Reaper) (*Launcher, error) {
-	l := &Launcher{requests: make(chan request), done: make(chan struct{})}
+	l := &Launcher{requests: make(chan request), limits: make(chan limitRequest), done: make(chan struct{})}
 	for resource := range l.own {
 		if err := unix.Getrlimit(resource, &l.own[resource]); err != nil {
 			return nil, fmt.Errorf("launch: get rlimit %d: %w", resource, err)
@@ -135,6 +136,8 @@ func (l *Launcher) run(r *reaper.Reaper, ready chan<- error) {
 		case req := <-l.requests:
 			p, err := r.Start(func() (int, *reaper.Status, error) { return l.start(req.spec) })
 			req.answer <- answer{p, err}
+		case req := <-l.limits:
+			req.answer <- l.limit(req)
 		case <-l.done:
 			return
 		}

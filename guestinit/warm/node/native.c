@@ -19,6 +19,7 @@
 #include <signal.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 typedef struct napi_env__ *napi_env;
@@ -66,7 +67,7 @@ static void *reseed_thread(void *arg) {
 		if (RAND_poll() != 1 || getpid() != owner)
 			continue;
 		do
-			n = write(control, frame, sizeof frame);
+			n = send(control, frame, sizeof frame, MSG_DONTWAIT | MSG_NOSIGNAL);
 		while (n < 0 && errno == EINTR);
 	}
 	return 0;

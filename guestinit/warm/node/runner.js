@@ -37,7 +37,7 @@ if (!isMainThread) {
   const control = require('./control.js');
   const job = require('./job.js');
   const startup = job.startup();
-  const missing = require('./warmup.js').run(process.execArgv.slice(2));
+  const missing = require('./warmup.js').run(process.argv.slice(2));
   if (!native.start(control.fd)) throw new Error('SIGURG cannot be handled');
   control.send({
     op: 'ready', runtime: 'node', version: process.versions.node, modules: process.moduleLoadList.length, missing,
@@ -63,6 +63,7 @@ function wait(control, job, startup) {
       case 'cell':
         module.exports = { control, generation, first: message, hide };
         process.execArgv = [];
+        process.argv.length = 2;
         return;
     }
   }

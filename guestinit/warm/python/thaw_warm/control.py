@@ -38,14 +38,14 @@ class Control:
         body = self._exactly(length)
         return None if body is None else json.loads(body)
 
-    def send(self, message):
+    def send(self, message, flags=0):
         """Sends a message. Only the process that owns the socket does: a
         forked child of the job's is nobody to the agent."""
         if os.getpid() != self._owner:
             return
         body = json.dumps(message, separators=(",", ":")).encode("ascii")
         try:
-            self._socket.sendall(struct.pack("<I", len(body)) + body)
+            self._socket.sendall(struct.pack("<I", len(body)) + body, flags)
         except OSError:
             pass  # the job closed the descriptor, or the agent is gone
 

@@ -14,6 +14,7 @@ import importlib
 import os
 import platform
 import signal
+import socket
 import sys
 import time
 import warnings
@@ -95,7 +96,7 @@ class Server:
             return
         try:
             self._generation.renew()
-            self._control.send({"op": "generation", "number": 0})
+            self._control.send({"op": "generation", "number": 0}, socket.MSG_DONTWAIT)
         except Exception:
             pass  # no answer; the agent decides
 
