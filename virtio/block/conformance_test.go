@@ -4,10 +4,25 @@ import (
 	"os"
 	"testing"
 
+	"thaw/virtio/block/disk"
 	"thaw/virtio/devicetest"
 )
 
 type device = devicetest.Device[State]
+
+// golden has something in every field.
+var golden = State{
+	ID: "vdb", Features: deviceFeatures(false),
+	Disk: disk.State{
+		Size: testSize, Layers: 2,
+		Under: disk.Runs(nil).Append(disk.Run{First: 5, Count: 2, Zero: true}),
+		Top:   disk.Runs(nil).Append(disk.Run{First: 1, Count: 3, Layer: 1, Zero: true}),
+	},
+	Counters: Counters{
+		Reads: 1, Writes: 2, Flushes: 3, Discards: 4, WriteZeroes: 5, GetIDs: 6, Unsupported: 7, ReadBytes: 8,
+		WrittenBytes: 9, Pooled: 10, Refused: 11, HostErrors: 12, NoSpace: 13,
+	},
+}
 
 func TestConformance(t *testing.T) {
 	devicetest.Conformance(t, devicetest.Case[State]{
@@ -28,5 +43,6 @@ func TestConformance(t *testing.T) {
 			"size":      func(s *State) { s.Disk.Size = 512 },
 			"layers":    func(s *State) { s.Disk.Layers++ },
 		},
+		Golden: golden,
 	})
 }

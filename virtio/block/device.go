@@ -34,6 +34,11 @@ type Options struct {
 	Layers []*os.File
 	// ReadOnly refuses every write; otherwise the last layer is written.
 	ReadOnly bool
+	// Previous is the device that a restored one replaces, reset and not used any
+	// more; may be nil. What the two have in common is taken over: a read-only disk
+	// as it is, a writable one that goes back to its last Freeze for the cost of
+	// what it wrote since. The files of Layers are used all the same.
+	Previous *Device
 }
 
 // ErrID is wrapped when a device id does not fit.
@@ -83,6 +88,9 @@ func (d *Device) Config() []byte { return d.config[:] }
 // write, writeback, is not offered.
 func (d *Device) WriteConfig(uint32, []byte) {}
 
+// ReadOnly says whether writes are refused.
+func (d *Device) ReadOnly() bool { return d.disk.ReadOnly() }
+
 // Metrics returns the counters.
 func (d *Device) Metrics() *Metrics { return &d.metrics }
 
@@ -119,7 +127,9 @@ func (d *Device) Reset() {
 }
 
 // Freeze puts a new, empty top layer on the disk, which makes all that was
-// written so far immutable. Preconditions: paused or inactive.
+// written so far immutable. A State after it goes with the layers under top; a
+// State from before goes with one layer less. On an error the disk is as it was.
+// Preconditions: paused or inactive.
 func (d *Device) Freeze(top *os.File) error { return d.disk.Freeze(top) }
 
 // Drop undoes all writes since the last Freeze. Preconditions: paused or

@@ -3,6 +3,7 @@ package block
 import (
 	"bytes"
 	"os"
+	"reflect"
 	"runtime"
 	"testing"
 	"time"
@@ -139,5 +140,53 @@ func TestFreezeAndDrop(t *testing.T) {
 	r.dev.Resume()
 	if got, _ := r.read(0, 4096); got[0] != 1 {
 		t.Fatal("the drop did not take")
+	}
+}
+
+// A checkpoint switches layers; a rollback to it, with a new top or the old one,
+// reads what there was then, on the index of the device before or a new one.
+func TestRollback(t *testing.T) {
+	dir := t.TempDir()
+	options := Options{ID: "vdb", Layers: []*os.File{diskFile(t, dir, testSize), diskFile(t, dir, 0)}}
+	r := newRig(t, newDeviceOn(t, options))
+	r.write(0, bytes.Repeat([]byte{1}, 8192))
+	r.dev.Pause()
+	top := diskFile(t, dir, 0)
+	if err := r.dev.Freeze(top); err != nil {
+		t.Fatal(err)
+	}
+	saved := r.dev.State()
+	if saved.Disk.Layers != 3 || saved.Disk.Top.Len() != 0 {
+		t.Fatalf("state after a freeze: %+v", saved.Disk)
+	}
+	r.dev.Resume()
+	want, _ := r.read(0, 16384)
+	for name, c := range map[string]struct {
+		top      *os.File
+		previous bool
+	}{
+		"taken over":              {top, true},
+		"taken over with new top": {diskFile(t, dir, 0), true},
+		"anew":                    {diskFile(t, dir, 0), false},
+	} {
+		r.write(8, bytes.Repeat([]byte{2}, 8192))
+		r.dev.Pause()
+		r.dev.Reset()
+		options := options
+		options.Layers = append(options.Layers[:2:2], c.top)
+		if c.previous {
+			options.Previous = r.dev
+		}
+		dev, err := Restore(options, saved)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again := dev.State(); !reflect.DeepEqual(again, saved) {
+			t.Errorf("%s: state %+v, was %+v", name, again, saved)
+		}
+		r = newRig(t, dev)
+		if got, status := r.read(0, 16384); status != statusOK || !bytes.Equal(got, want) {
+			t.Errorf("%s: other bytes than at the checkpoint, status %d", name, status)
+		}
 	}
 }

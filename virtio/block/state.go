@@ -27,7 +27,7 @@ func (d *Device) State() State {
 
 // Restore returns an inactive device with a saved state on the layers of options,
 // whose ID and ReadOnly must be those of the state. An error about the state
-// wraps virtio.ErrState.
+// wraps virtio.ErrState; Previous can still be used then.
 func Restore(options Options, s State) (*Device, error) {
 	if s.ID != options.ID || s.ReadOnly != options.ReadOnly {
 		return nil, fmt.Errorf("block: restore disk %q from the state of %q: %w", options.ID, s.ID, virtio.ErrState)
@@ -35,9 +35,15 @@ func Restore(options Options, s State) (*Device, error) {
 	if want := deviceFeatures(options.ReadOnly); s.Features != want {
 		return nil, fmt.Errorf("block: restore disk %q with features %#x, have %#x: %w", options.ID, s.Features, want, virtio.ErrState)
 	}
-	d, err := disk.Restore(options.Layers, options.ReadOnly, s.Disk)
-	if err != nil {
-		return nil, fmt.Errorf("block: restore disk %q: %w: %w", options.ID, err, virtio.ErrState)
+	var d *disk.Disk
+	if options.Previous != nil {
+		d = disk.Rewind(options.Previous.disk, options.Layers, options.ReadOnly, s.Disk)
+	}
+	if d == nil {
+		var err error
+		if d, err = disk.Restore(options.Layers, options.ReadOnly, s.Disk); err != nil {
+			return nil, fmt.Errorf("block: restore disk %q: %w: %w", options.ID, err, virtio.ErrState)
+		}
 	}
 	dev, err := newDevice(options.ID, d)
 	if err != nil {

@@ -74,6 +74,7 @@ type Disk struct {
 type layer struct {
 	file *os.File // held so that the descriptor stays open
 	fd   int
+	id   identity
 	// tryFlags make a read fail rather than block: RWF_NOWAIT, or none where
 	// the file is memory.
 	tryFlags int
@@ -137,10 +138,22 @@ func newLayer(f *os.File, write bool) (layer, error) {
 	if write && flags&unix.O_ACCMODE != unix.O_RDWR {
 		return layer{}, fmt.Errorf("not open for reading and writing: %w", ErrLayers)
 	}
+	if l.id, err = identify(f); err != nil {
+		return layer{}, fmt.Errorf("stat: %w", err)
+	}
 	if err := l.probe(); err != nil {
 		return layer{}, err
 	}
 	return l, nil
+}
+
+// identity tells files apart.
+type identity struct{ device, inode uint64 }
+
+func identify(f *os.File) (identity, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(int(f.Fd()), &st)
+	return identity{st.Dev, st.Ino}, err
 }
 
 // probe finds out how to read without blocking.

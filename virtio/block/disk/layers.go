@@ -33,7 +33,7 @@ func (d *Disk) Freeze(top *os.File) error {
 	if d.index == nil {
 		d.index = newIndex(d.size)
 	}
-	d.index.claims = nil
+	d.index.settle(len(d.layers) - 1)
 	d.layers = append(d.layers, l)
 	return nil
 }
@@ -59,5 +59,5 @@ func (d *Disk) Written() int {
 	if d.index == nil {
 		return 0
 	}
-	return len(d.index.claims)
+	return d.index.count
 }

@@ -1,78 +1,34 @@
 package disk
 
 import (
-	"cmp"
+	"bytes"
 	"fmt"
-	"math"
 	"os"
-	"slices"
 )
 
 // State is the index of a disk. It comes from a snapshot file: untrusted.
+//
+// A run takes eight bytes, and a disk of n blocks has n/2 runs at the most, of
+// single blocks: 1 MiB of state for each GiB of disk then. A megabyte written in
+// one piece is one run.
 type State struct {
 	Size   int64 `cbor:"size"` // bytes
 	Layers int   `cbor:"layers"`
 	// Under has the owners beneath the top of a writable disk, or of the
 	// whole disk when it is read only. The bottom's blocks are left out.
-	Under []Run `cbor:"under"`
-	// Top has the blocks that the top holds.
-	Top []Run `cbor:"top"`
+	Under Runs `cbor:"under"`
+	// Top has the blocks that the top holds: none right after a Freeze.
+	Top Runs `cbor:"top"`
 }
 
-// Run is a number of blocks in a row with the same owner. Runs are in
-// ascending order and do not overlap.
-type Run struct {
-	_     struct{} `cbor:",toarray"`
-	First uint32   // block number
-	Count uint32
-	Layer uint16
-	Zero  bool // the blocks are zeros and not in the layer's file
-}
-
-func (r Run) owner() owner {
-	if r.Zero {
-		return zeroIn(int(r.Layer))
-	}
-	return dataIn(int(r.Layer))
-}
-
-// State saves the index. The cost is that of the chunks in use: pieces of 256
-// KiB in which something was written. Preconditions as for Freeze.
+// State saves the index. The cost is that of the blocks written since the last
+// Freeze. Preconditions as for Freeze.
 func (d *Disk) State() State {
 	s := State{Size: d.size, Layers: len(d.layers)}
-	if d.index == nil {
-		return s
-	}
-	claims := slices.Clone(d.index.claims)
-	slices.SortFunc(claims, func(a, b claim) int { return cmp.Compare(a.block, b.block) })
-	for i := range d.index.chunks {
-		c := d.index.chunks[i].Load()
-		if c == nil {
-			continue
-		}
-		for k := range c {
-			block := uint32(i*chunkBlocks + k)
-			o := owner(c[k].Load())
-			if len(claims) > 0 && claims[0].block == block {
-				s.Top = appendBlock(s.Top, block, o)
-				o, claims = claims[0].under, claims[1:]
-			}
-			if o != 0 {
-				s.Under = appendBlock(s.Under, block, o)
-			}
-		}
+	if d.index != nil {
+		s.Under, s.Top = d.index.below, d.index.top(len(d.layers)-1)
 	}
 	return s
-}
-
-func appendBlock(runs []Run, block uint32, o owner) []Run {
-	if n := len(runs); n > 0 {
-		if last := &runs[n-1]; last.First+last.Count == block && last.owner() == o {
-			last.Count++
-			return runs
-		}
-	}
-	return append(runs, Run{First: block, Count: 1, Layer: uint16(o.layer()), Zero: o.zero()})
 }
 
 // Restore returns the disk of the given files with a saved index. An error of
@@ -95,29 +51,64 @@ func Restore(files []*os.File, readOnly bool, s State) (*Disk, error) {
 	if err := d.checkRuns(s.Top, under, top); err != nil {
 		return nil, err
 	}
-	for _, r := range s.Under {
-		for i := range int64(r.Count) {
-			d.index.set(int64(r.First)+i, r.owner())
-		}
+	if d.index == nil {
+		return d, nil
 	}
-	for _, r := range s.Top {
-		for i := range int64(r.Count) {
-			d.index.claim(int64(r.First)+i, r.owner())
+	d.index.below = s.Under
+	for i := range s.Top.Len() {
+		r := s.Top.At(i)
+		for k := range int64(r.Count) {
+			d.index.claim(int64(r.First)+k, r.owner())
 		}
 	}
 	return d, nil
 }
 
+// Rewind returns what Restore does, taking over the index of a disk that is used
+// no more, for the cost of what that one wrote since its last Freeze; nil when s
+// is not of that Freeze, or the files beneath the top are others. The top may be
+// a new file. Afterwards old must not be used.
+func Rewind(old *Disk, files []*os.File, readOnly bool, s State) *Disk {
+	if readOnly != old.readOnly || len(files) != len(old.layers) || s.Layers != len(files) || s.Size != old.size || len(s.Top) > 0 {
+		return nil
+	}
+	var below Runs
+	if old.index != nil {
+		below = old.index.below
+	}
+	if !bytes.Equal(s.Under, below) || old.index == nil && !readOnly {
+		return nil
+	}
+	d := &Disk{size: old.size, readOnly: readOnly, layers: make([]layer, len(files)), index: old.index, scratch: old.scratch}
+	for i, f := range files {
+		l := old.layers[i]
+		if id, err := identify(f); err == nil && id == l.id {
+			l.file, l.fd = f, int(f.Fd())
+		} else if readOnly || i < len(files)-1 {
+			return nil
+		} else if l, err = newLayer(f, true); err != nil {
+			return nil
+		}
+		d.layers[i] = l
+	}
+	if d.index != nil {
+		d.index.drop()
+	}
+	old.layers, old.index = nil, nil
+	return d
+}
+
 // checkRuns checks runs whose layers must be from low up to but not high, and
 // that the files have the blocks.
-func (d *Disk) checkRuns(runs []Run, low, high int) error {
-	if len(runs) > 0 && d.index == nil {
-		return fmt.Errorf("disk: index for a single file: %w", ErrState)
+func (d *Disk) checkRuns(runs Runs, low, high int) error {
+	if len(runs)%runBytes != 0 || len(runs) > 0 && d.index == nil {
+		return fmt.Errorf("disk: %d bytes of index for %d files: %w", len(runs), len(d.layers), ErrState)
 	}
 	ends := make([]int64, len(d.layers)) // bytes that the index needs of each file
 	var next int64
 	blocks := (d.size + BlockSize - 1) / BlockSize
-	for _, r := range runs {
+	for i := range runs.Len() {
+		r := runs.At(i)
 		end := int64(r.First) + int64(r.Count)
 		layer := int(r.Layer)
 		if r.Count == 0 || int64(r.First) < next || end > blocks || layer < low || layer >= high {
@@ -142,6 +133,3 @@ func (d *Disk) checkRuns(runs []Run, low, high int) error {
 	}
 	return nil
 }
-
-// A layer number fits a Run.
-const _ = uint(math.MaxUint16 - MaxLayers)
