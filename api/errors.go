@@ -47,6 +47,27 @@ const (
 	CodeDaemonStopping   Code = "daemon_stopping"    // job: the daemon was told to stop
 	CodeMaterialise      Code = "materialise_failed" // job: the host could not provide memory, disk or cgroup
 	CodeResponseTooLarge Code = "response_too_large" // made by clients
+
+	CodeSandboxNotFound      Code = "sandbox_not_found"           // 404: also for what belongs to another tenant
+	CodeSandboxState         Code = "sandbox_state"               // 409: the sandbox is paused, ended, or busy with another cell
+	CodeSandboxExpired       Code = "sandbox_expired"             // sandbox: its lifetime is over
+	CodeRolledBack           Code = "rolled_back"                 // run: the sandbox was rolled back under the program
+	CodeNoInterpreter        Code = "no_interpreter"              // 422: the sandbox has no warm interpreter of this runtime
+	CodeTemplatesOff         Code = "templates_off"               // 409: the daemon makes no sandboxes
+	CodeTemplateFailed       Code = "template_failed"             // 500: the template of an image could not be made
+	CodeRestoreFailed        Code = "restore_failed"              // 500: a machine could not be made from a snapshot
+	CodeCheckpointFailed     Code = "checkpoint_failed"           // 500: the machine could not be saved
+	CodeRollbackFailed       Code = "rollback_failed"             // 500: the machine could not be put back
+	CodeFreezeTimeout        Code = "freeze_timeout"              // 409: the guest's processes did not stand still in time
+	CodeNotAcknowledged      Code = "generation_not_acknowledged" // 500: the guest did not take its generation and was destroyed
+	CodeSnapshotNotFound     Code = "snapshot_not_found"          // 404: also for what belongs to another tenant
+	CodeSnapshotInUse        Code = "snapshot_in_use"             // 409: a machine needs it
+	CodeSnapshotChildren     Code = "snapshot_has_children"       // 409: other snapshots need it
+	CodeSnapshotIncompatible Code = "snapshot_incompatible"       // 409: of another CPU, kernel, image or program
+	CodeSnapshotDamaged      Code = "snapshot_damaged"            // 409: its files are not what they were
+	CodeSnapshotAmbiguous    Code = "snapshot_ambiguous"          // 409: several snapshots are meant
+	CodeSnapshotInvalid      Code = "snapshot_invalid"            // 422: an archive or a request that makes no sense
+	CodeNoSpace              Code = "no_space"                    // 507: the disk, or the snapshots' share of it, is full
 )
 
 var statusOf = map[Code]int{
@@ -58,6 +79,13 @@ var statusOf = map[Code]int{
 	CodeQuotaExceeded: http.StatusTooManyRequests, CodeQueueFull: http.StatusTooManyRequests,
 	CodeShuttingDown: http.StatusServiceUnavailable, CodeAssetMissing: http.StatusServiceUnavailable,
 	CodeAssetInvalid: http.StatusServiceUnavailable,
+
+	CodeSandboxNotFound: http.StatusNotFound, CodeSnapshotNotFound: http.StatusNotFound,
+	CodeSandboxState: http.StatusConflict, CodeTemplatesOff: http.StatusConflict, CodeFreezeTimeout: http.StatusConflict,
+	CodeSnapshotInUse: http.StatusConflict, CodeSnapshotChildren: http.StatusConflict, CodeSnapshotIncompatible: http.StatusConflict,
+	CodeSnapshotDamaged: http.StatusConflict, CodeSnapshotAmbiguous: http.StatusConflict,
+	CodeNoInterpreter: http.StatusUnprocessableEntity, CodeSnapshotInvalid: http.StatusUnprocessableEntity,
+	CodeNoSpace: http.StatusInsufficientStorage,
 }
 
 // Error is the one shape of every failure: of a request, of a job, of a program's start.

@@ -91,9 +91,19 @@ type Result struct {
 	ArtifactCount int        `json:"artifact_count" doc:"How many artifacts there are"`
 	RejectedCount int        `json:"rejected_count" doc:"How many output files were not taken"`
 	NotEnforced   []string   `json:"not_enforced,omitempty" doc:"What this host does not enforce (development mode)"`
+	Start         *Start     `json:"start,omitempty" doc:"What the machine was made from"`
 	Phases        []Phase    `json:"phases,omitempty" doc:"Time of each phase of the start"`
 	CleanupOK     bool       `json:"cleanup_ok"`
 	CleanupErr    string     `json:"cleanup_error,omitempty" doc:"What could not be cleaned up"`
+}
+
+// Start says what a job's machine was made from, and what ran the program.
+type Start struct {
+	Shell    Shell   `json:"shell" enum:"cold,generic,bound,rehearsed" doc:"cold: the machine was booted; else what served the restore"`
+	Snapshot string  `json:"snapshot,omitempty" doc:"Template that it was restored from"`
+	WhyCold  string  `json:"why_cold,omitempty" doc:"Why the machine was booted although the daemon uses templates"`
+	Warm     bool    `json:"warm" doc:"The program ran in the interpreter that waited for it"`
+	Record   *Record `json:"record,omitempty" doc:"What the restore took"`
 }
 
 // Exit is how the program ended, as told by the guest's kernel.

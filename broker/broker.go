@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"thaw/api"
 	"thaw/broker/admission"
@@ -19,12 +20,19 @@ type Broker struct {
 	pool   *admission.Pool
 	most   api.Limits
 
-	running sync.WaitGroup // one for each unfinished job
+	templates templates
+	abandon   context.CancelFunc // the making of templates
 
-	mu       sync.Mutex
-	jobs     map[string]*job // protected by mu, as is the rest
-	order    []*job          // as submitted
-	stopping bool
+	running sync.WaitGroup // one for each unfinished job, sandbox and checkpoint
+
+	mu           sync.Mutex
+	jobs         map[string]*job // protected by mu, as is the rest
+	order        []*job          // as submitted
+	sandboxes    map[string]*sandbox
+	sandboxOrder []*sandbox                  // as made
+	making       map[string]int              // sandboxes of a tenant that are being made
+	pending      map[string]*pendingSnapshot // by id; not durable yet, or lost
+	stopping     bool
 }
 
 // New makes a broker. What an earlier one left in the state directory is removed.
@@ -48,21 +56,47 @@ func New(cfg Config) (*Broker, error) {
 			return nil, err
 		}
 	}
-	return &Broker{
+	b := &Broker{
 		cfg: cfg, inputs: store, most: maxLimits(cfg.Capacity), jobs: map[string]*job{},
+		sandboxes: map[string]*sandbox{}, making: map[string]int{}, pending: map[string]*pendingSnapshot{},
 		pool: admission.New(admission.Options{Capacity: cfg.Capacity, MaxQueue: cfg.MaxQueue, TenantMachines: int64(cfg.TenantMachines)}),
-	}, nil
+	}
+	b.templates.making = map[templateKey]*making{}
+	b.templates.begin = b.running.Go
+	b.templates.ctx, b.abandon = context.WithCancel(context.Background())
+	return b, nil
 }
 
-// Shutdown refuses new jobs, ends all others as failed (code daemon_stopping) and
-// waits for their machines to be gone.
+// enter counts something that Shutdown must wait for, until running.Done.
+func (b *Broker) enter() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.stopping {
+		return api.Errorf(api.CodeShuttingDown, "the daemon is stopping")
+	}
+	b.running.Add(1)
+	return nil
+}
+
+// now is the time in records.
+func (b *Broker) now() time.Time { return time.Now().UTC() }
+
+// Shutdown refuses new jobs and sandboxes, ends all others (code daemon_stopping) and
+// waits for their machines to be gone and their snapshots to be durable. The fleet is
+// the caller's to close, afterwards.
 func (b *Broker) Shutdown(ctx context.Context) error {
 	b.mu.Lock()
 	b.stopping = true
 	jobs := append([]*job(nil), b.order...)
+	sandboxes := append([]*sandbox(nil), b.sandboxOrder...)
 	b.mu.Unlock()
+	b.abandon()
+	reason := api.Errorf(api.CodeDaemonStopping, "the daemon was told to stop")
 	for _, j := range jobs {
-		j.decide(api.StateFailed, api.Errorf(api.CodeDaemonStopping, "the daemon was told to stop"))
+		j.decide(api.StateFailed, reason)
+	}
+	for _, s := range sandboxes {
+		s.stop(reason)
 	}
 	b.inputs.Close()
 	done := make(chan struct{})
@@ -71,6 +105,6 @@ func (b *Broker) Shutdown(ctx context.Context) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("broker: shut down: jobs still end: %w", context.Cause(ctx))
+		return fmt.Errorf("broker: shut down: machines still end: %w", context.Cause(ctx))
 	}
 }

@@ -15,6 +15,7 @@ type Config struct {
 	Dev      bool
 	Host     hostinfo.Info
 	Launcher Launcher
+	Fleet    Fleet // nil: every machine is booted, and there are no sandboxes
 	Log      *slog.Logger
 
 	Capacity admission.Need // for machines, reserves taken off; zero: from the host
@@ -29,6 +30,13 @@ type Config struct {
 	KeepTenantJobs   int           // finished jobs kept for a tenant; older ones are deleted
 	KeepTenantBytes  int64         // of their artifacts: admission counts those of unfinished jobs only
 	InputTTL         time.Duration // of an unused input
+
+	TenantSandboxes     int           // sandboxes of a tenant that have not ended
+	TenantSnapshots     int           // snapshots of a tenant
+	TenantSnapshotBytes int64         // of them on disk: no more are made above it
+	SandboxWait         time.Duration // how long a new sandbox waits for room on the host
+	TemplateWait        time.Duration // how long a job waits for its template before it is booted
+	OperationTimeout    time.Duration // for a checkpoint, rollback, pause or resume
 
 	LogBytes       int           // output kept in a job's event log
 	AttachWait     time.Duration // how long a full log waits for a reader
@@ -52,6 +60,12 @@ func (c *Config) setDefaults() {
 	setDefault(&c.KeepTenantJobs, 64)
 	setDefault(&c.KeepTenantBytes, 16<<30)
 	setDefault(&c.InputTTL, time.Hour)
+	setDefault(&c.TenantSandboxes, 256)
+	setDefault(&c.TenantSnapshots, 4096)
+	setDefault(&c.TenantSnapshotBytes, 16<<30)
+	setDefault(&c.SandboxWait, 10*time.Second)
+	setDefault(&c.TemplateWait, 100*time.Millisecond)
+	setDefault(&c.OperationTimeout, time.Minute)
 	setDefault(&c.LogBytes, 512<<10)
 	setDefault(&c.AttachWait, 2*time.Second)
 	setDefault(&c.StallWait, 30*time.Second)

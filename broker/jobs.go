@@ -37,6 +37,7 @@ func (b *Broker) Submit(tenant string, r api.JobRequest) (api.Job, error) {
 	if bad != nil {
 		return api.Job{}, bad
 	}
+	b.chooseClass(&p)
 	if err := b.cfg.Launcher.Check(p.runtime.image); err != nil {
 		return api.Job{}, refuse(err)
 	}

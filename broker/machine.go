@@ -75,7 +75,10 @@ type Agent interface {
 
 // Exec is a program to run in the guest as the job's user in /workspace.
 type Exec struct {
-	Argv        []string
+	Argv []string
+	// Runtime is the interpreter that Argv[0] is: a machine in which one waits may run
+	// the rest of Argv in that one. Empty: Argv is run as it is.
+	Runtime     string
 	Env         []string
 	MemoryBytes int64
 	Pids        int64
@@ -95,4 +98,5 @@ type ExitStatus struct {
 	Exit                         api.Exit
 	Usage                        api.Usage
 	StdoutDropped, StderrDropped int64
+	Warm                         bool // it ran in an interpreter that waited for it
 }

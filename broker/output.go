@@ -1,23 +1,19 @@
 package broker
 
 import (
-	"context"
 	"sync"
 	"unicode/utf8"
 
 	"thaw/api"
-	"thaw/broker/eventlog"
 )
 
 // outputChunk is how many bytes of output go into one event.
 const outputChunk = 32 << 10
 
-// output puts one stream of a program into the event log. Writes wait for room
-// there, which is what slows a program down whose reader is slow.
+// output passes one stream of a program on. What waits in emit slows the program
+// down whose reader is slow.
 type output struct {
-	ctx context.Context // ends the waiting
-	log *eventlog.Log
-	typ string
+	emit func([]byte) error // may wait
 
 	mu   sync.Mutex
 	left int64 // protected by mu, as is the rest; bytes that may still be passed on
@@ -51,7 +47,7 @@ func (o *output) flush() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.held) > 0 {
-		// The log can only refuse because the job is being ended: the bytes are not missed.
+		// It is only refused when the program is being ended: the bytes are not missed.
 		_ = o.send(nil, true)
 	}
 }
@@ -68,7 +64,7 @@ func (o *output) send(chunk []byte, last bool) error {
 		return nil
 	}
 	o.info.Bytes += int64(len(b))
-	return o.log.AppendOutput(o.ctx, o.typ, encode(api.NewOutputEvent(b)))
+	return o.emit(b)
 }
 
 // splitRune cuts an unfinished UTF-8 sequence off the end of b.

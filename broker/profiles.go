@@ -21,6 +21,7 @@ type runtimeProfile struct {
 
 // interpreter runs scripts of some file name endings.
 type interpreter struct {
+	name     string
 	suffixes []string
 	argv     []string // the script and its arguments follow
 }
@@ -32,8 +33,8 @@ const outDir = "/workspace/out"
 const outVariable = "THAW_OUT"
 
 var (
-	python = interpreter{[]string{".py"}, []string{"/usr/bin/python3"}}
-	node   = interpreter{[]string{".js", ".mjs", ".cjs"}, []string{"/usr/bin/node"}}
+	python = interpreter{"python", []string{".py"}, []string{"/usr/bin/python3"}}
+	node   = interpreter{"node", []string{".js", ".mjs", ".cjs"}, []string{"/usr/bin/node"}}
 )
 
 // baseEnv is what every job finds in its environment beside what its image brings

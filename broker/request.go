@@ -21,6 +21,10 @@ type plan struct {
 	argv    []string
 	env     []string
 	inputs  []placedInput
+
+	interpreter string // that argv starts
+	class       Class  // of the template to restore; zero: the machine is booted
+	whyCold     string // although there are templates
 }
 
 // placedInput is a pinned input and its path below /workspace.
@@ -39,7 +43,8 @@ const (
 // need is what the plan takes from the host.
 func (p plan) need() admission.Need {
 	return admission.Need{
-		MemoryMiB: machineMiB(p.limits.MemoryMiB) + VMMMiB,
+		// A job whose template is missing is booted with less than its class has.
+		MemoryMiB: max(machineMiB(p.limits.MemoryMiB), p.class.MemoryMiB) + VMMMiB,
 		DiskBytes: p.limits.WorkspaceBytes + p.limits.OutputBytes,
 		CPUMilli:  int64(p.limits.CPUCores * 1000),
 		Machines:  1,
@@ -67,6 +72,7 @@ func newPlan(r api.JobRequest, most api.Limits) (plan, *api.Error) {
 	if p.argv, err = p.runtime.argv(r.Script, r.Args); err != nil {
 		return p, err
 	}
+	p.interpreter = p.runtime.interpreter(r.Script).name
 	if err = checkArgs(r.Args); err != nil {
 		return p, err
 	}

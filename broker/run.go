@@ -51,10 +51,7 @@ func (b *Broker) walk(j *job) (Machine, error) {
 	j.enter(api.StateAdmitted)
 	j.enter(api.StateMaterialising)
 	start := time.Now()
-	m, err := b.cfg.Launcher.Launch(j.ctx, LaunchSpec{
-		ID: j.id, Image: j.plan.runtime.image, VCPUs: j.plan.vcpus(),
-		MemoryMiB: machineMiB(j.plan.limits.MemoryMiB), DiskBytes: j.plan.limits.WorkspaceBytes,
-	})
+	m, err := b.jobMachine(j)
 	if err != nil {
 		return nil, err
 	}
@@ -110,8 +107,11 @@ func (b *Broker) execute(j *job, m Machine) error {
 	outCtx, stopOutput := context.WithCancel(context.WithoutCancel(j.ctx))
 	defer stopOutput()
 	l := j.plan.limits
-	stdout := &output{ctx: outCtx, log: j.log, typ: api.EventStdout, left: l.StdoutBytes}
-	stderr := &output{ctx: outCtx, log: j.log, typ: api.EventStderr, left: l.StdoutBytes}
+	logged := func(event string) func([]byte) error {
+		return func(b []byte) error { return j.log.AppendOutput(outCtx, event, encode(api.NewOutputEvent(b))) }
+	}
+	stdout := &output{emit: logged(api.EventStdout), left: l.StdoutBytes}
+	stderr := &output{emit: logged(api.EventStderr), left: l.StdoutBytes}
 	begin := time.Now()
 	proc, err := b.start(outCtx, j, m, stdout, stderr)
 	if err != nil {
@@ -147,6 +147,7 @@ func (b *Broker) execute(j *job, m Machine) error {
 		if w != nil && w.err == nil {
 			exit := status.Exit
 			r.Exit = &exit
+			r.Start.Warm = status.Warm
 		}
 		r.Usage = status.Usage
 		r.Usage.WallMS = time.Since(begin).Milliseconds()
@@ -175,7 +176,7 @@ func (b *Broker) start(ctx context.Context, j *job, m Machine, stdout, stderr *o
 	defer timer.Stop()
 	l := j.plan.limits
 	proc, err := m.Agent().Start(ctx, Exec{
-		Argv: j.plan.argv, Env: j.plan.env, MemoryBytes: l.MemoryMiB * mib, Pids: l.Pids, CPUMilli: int64(l.CPUCores * 1000), OutputBytes: l.StdoutBytes,
+		Argv: j.plan.argv, Env: j.plan.env, Runtime: j.plan.interpreter, MemoryBytes: l.MemoryMiB * mib, Pids: l.Pids, CPUMilli: int64(l.CPUCores * 1000), OutputBytes: l.StdoutBytes,
 	}, stdout, stderr)
 	switch {
 	case err == nil:

@@ -99,5 +99,7 @@ func register(mux *http.ServeMux, h handlers) huma.API {
 		},
 	}}
 	huma.Register(a, art, h.artifact)
+	registerSandboxes(a, h)
+	registerSnapshots(a, h)
 	return a
 }

@@ -68,6 +68,11 @@ func (p *patientWriter) Write(b []byte) (int, error) {
 // flush sends what was written.
 func (p *patientWriter) flush() error { return p.conn.Flush() }
 
+// cut breaks the connection off: the answer's end is not sent.
+func (p *patientWriter) cut() {
+	_ = p.conn.SetWriteDeadline(time.Unix(1, 0)) // of a connection that has gone
+}
+
 // done lifts the deadline, which would hold for the connection's next response too.
 func (p *patientWriter) done() {
 	_ = p.conn.SetWriteDeadline(time.Time{}) // of a connection that has gone

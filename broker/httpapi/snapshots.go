@@ -1,0 +1,100 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"thaw/api"
+)
+
+// registerSnapshots adds what can be done with snapshots.
+func registerSnapshots(a huma.API, h handlers) {
+	const one = "/v1/snapshots/{snapshot}"
+	archive := map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}}
+	huma.Register(a, operation("list-snapshots", http.MethodGet, "/v1/snapshots", "List your snapshots, newest first", http.StatusConflict), h.listSnapshots)
+	huma.Register(a, operation("snapshot-tree", http.MethodGet, "/v1/snapshots/tree", "Your snapshots and the templates below them, parents before children", http.StatusConflict), h.snapshotTree)
+	huma.Register(a, operation("show-snapshot", http.MethodGet, one, "Show a snapshot", http.StatusConflict), h.showSnapshot)
+	huma.Register(a, operation("remove-snapshot", http.MethodDelete, one, "Delete a snapshot", http.StatusConflict), h.removeSnapshot)
+	huma.Register(a, operation("merge-snapshot", http.MethodPost, one+"/merge", "Make a checkpoint independent of the checkpoints below it",
+		http.StatusConflict, http.StatusTooManyRequests, http.StatusInsufficientStorage), h.mergeSnapshot)
+	export := operation("export-snapshot", http.MethodGet, one+"/export", "Fetch a snapshot, with all that it needs, as an archive", http.StatusConflict)
+	export.Description = "An archive that breaks off is not whole: an import refuses it."
+	export.Responses = map[string]*huma.Response{"200": {Description: "The archive", Content: archive}}
+	huma.Register(a, export, h.exportSnapshot)
+	imp := created(operation("import-snapshot", http.MethodPost, "/v1/snapshots", "Take an archive in; the body is its content",
+		http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests, http.StatusInsufficientStorage))
+	imp.RequestBody = &huma.RequestBody{Required: true, Content: archive}
+	huma.Register(a, imp, h.importSnapshot)
+	huma.Register(a, operation("collect-snapshots", http.MethodPost, "/v1/snapshots/gc",
+		"Remove the least recently used of your checkpoints that nothing needs", http.StatusConflict), h.collectSnapshots)
+}
+
+type snapshotPath struct {
+	Snapshot string `path:"snapshot" doc:"Id, at least 6 digits of it, or name" maxLength:"256"`
+}
+
+func (h handlers) listSnapshots(ctx context.Context, _ *struct{}) (*body[api.SnapshotList], error) {
+	return answer(ctx, func(t string) (api.SnapshotList, error) {
+		l, err := h.broker.Snapshots(t)
+		return api.SnapshotList{Snapshots: l}, err
+	})
+}
+
+func (h handlers) snapshotTree(ctx context.Context, _ *struct{}) (*body[api.SnapshotTree], error) {
+	return answer(ctx, h.broker.SnapshotTree)
+}
+
+func (h handlers) showSnapshot(ctx context.Context, in *snapshotPath) (*body[api.Snapshot], error) {
+	return answer(ctx, func(t string) (api.Snapshot, error) { return h.broker.Snapshot(t, in.Snapshot) })
+}
+
+type removeSnapshotInput struct {
+	snapshotPath
+	Cascade bool `query:"cascade" doc:"Delete all that need it too"`
+}
+
+func (h handlers) removeSnapshot(ctx context.Context, in *removeSnapshotInput) (*body[api.Removed], error) {
+	return answer(ctx, func(t string) (api.Removed, error) { return h.broker.RemoveSnapshot(ctx, t, in.Snapshot, in.Cascade) })
+}
+
+func (h handlers) mergeSnapshot(ctx context.Context, in *snapshotPath) (*body[api.Snapshot], error) {
+	return answer(ctx, func(t string) (api.Snapshot, error) { return h.broker.MergeSnapshot(ctx, t, in.Snapshot) })
+}
+
+func (h handlers) exportSnapshot(ctx context.Context, in *snapshotPath) (*huma.StreamResponse, error) {
+	tenant, err := tenantOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	write, s, err := h.broker.ExportSnapshot(tenant, in.Snapshot)
+	if err != nil {
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(c huma.Context) {
+		c.SetHeader("Content-Type", "application/octet-stream")
+		c.SetHeader("Content-Disposition", "attachment")
+		c.SetHeader("Thaw-Snapshot", s.ID)
+		_, w := humago.Unwrap(c)
+		out := newPatientWriter(w, h.stalls.download)
+		if write(c.Context(), out) != nil {
+			out.cut() // the status is sent: only a connection that breaks tells the caller
+			return
+		}
+		out.done()
+	}}, nil
+}
+
+func (h handlers) importSnapshot(ctx context.Context, in *rawInput) (*body[api.SnapshotList], error) {
+	return answer(ctx, func(t string) (api.SnapshotList, error) {
+		return h.broker.ImportSnapshots(ctx, t, &patientReader{in.body, in.conn, h.stalls.upload})
+	})
+}
+
+type collectInput struct{ Body api.CollectRequest }
+
+func (h handlers) collectSnapshots(ctx context.Context, in *collectInput) (*body[api.Removed], error) {
+	return answer(ctx, func(t string) (api.Removed, error) { return h.broker.CollectSnapshots(ctx, t, in.Body) })
+}
