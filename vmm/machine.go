@@ -14,6 +14,7 @@ import (
 	"thaw/internal/kvm"
 	"thaw/snapshot/memimage"
 	"thaw/virtio/mmio"
+	"thaw/vmm/pagetable"
 	"thaw/vmm/serial"
 )
 
@@ -41,9 +42,13 @@ type Machine struct {
 	generation *eventfd.FD // raises eventGSI
 	phases     phases
 
-	// Of machines that were restored.
-	image *memimage.Image
-	track track
+	// Of machines that were restored: the image that the memory is compared
+	// with, and the guest's page tables in it; nil where they do not matter.
+	image  *memimage.Image
+	tables *pagetable.Tables
+	track  track
+	// lost: a save has failed half-way, and nobody knows the image.
+	lost bool
 	// tellGeneration: the guest is to be told, when it runs, that its
 	// generation has changed.
 	tellGeneration bool
@@ -136,19 +141,44 @@ func (m *Machine) mayRun(c *vcpu) bool {
 	if m.goal == goalRun {
 		return true
 	}
-	m.mu.Unlock()
-	c.settle()
-	m.mu.Lock()
 	// Only this thread clears the flag, and looks at the goal again after
 	// that: a stop that came in between is then not lost.
 	c.kvm.SetImmediateExit(false)
 	m.parked++
 	m.wake.Broadcast()
 	for m.goal == goalPause {
-		m.wake.Wait()
+		if c.task == nil {
+			m.wake.Wait()
+			continue
+		}
+		f := c.task
+		m.mu.Unlock()
+		f()
+		m.mu.Lock()
+		c.task = nil
+		m.wake.Broadcast()
 	}
 	m.parked--
 	return m.goal == goalRun
+}
+
+// onThread has the thread of a parked processor call f, and returns when it has, or
+// when the machine ends. Preconditions: paused.
+func (m *Machine) onThread(c *vcpu, f func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c.task = f
+	m.wake.Broadcast()
+	for c.task != nil && m.goal == goalPause {
+		m.wake.Wait()
+	}
+}
+
+// ending says whether the machine is to end.
+func (m *Machine) ending() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.goal == goalEnd
 }
 
 // end ends the machine; the first reason counts. It does not wait.

@@ -6,14 +6,17 @@ import (
 	"os"
 	"time"
 
+	"thaw/internal/guestmem"
 	"thaw/snapshot/format"
 	"thaw/snapshot/memimage"
+	"thaw/vmm/pagetable"
 )
 
 // Names of the sections of a state file that the VMM writes.
 const (
 	sectionMachine = "machine" // State
 	sectionMemory  = "memory"  // index of the pages that differ from the parent's
+	sectionTables  = "tables"  // the guest's page tables, see addTables
 )
 
 // ErrShell is wrapped when a machine is not in the state that a call needs.
@@ -105,10 +108,9 @@ func (m *Machine) Rollback(i Image, record *os.File) (r Restored, err error) {
 			return r, err
 		}
 	}
-	if r.Memory, err = m.image.Rollback(m.mem, private); err != nil {
+	if r.Memory, err = m.putBackMemory(private, &p); err != nil {
 		return r, err
 	}
-	p.done("memory")
 	err = m.become(state, &i, &p)
 	r.Phases = p.list
 	return r, err
@@ -117,7 +119,7 @@ func (m *Machine) Rollback(i Image, record *os.File) (r Restored, err error) {
 // open reads the image's state and opens its memory, in place of the one that
 // the machine had. It changes nothing else; after an error the files are closed.
 func (m *Machine) open(i *Image, p *phases) (*State, error) {
-	state, err := m.readState(i.State)
+	state, tables, err := m.readState(i.State)
 	if err != nil {
 		return nil, err
 	}
@@ -136,22 +138,41 @@ func (m *Machine) open(i *Image, p *phases) (*State, error) {
 			m.cfg.Log(err)
 		}
 	}
-	m.image = image
+	m.image, m.tables, m.lost = image, tables, false
 	p.done("open memory")
-	return state, nil
+	return state, m.needTables(state, p)
+}
+
+// needTables finds the page tables of an image that does not name them although
+// this host needs to know them: it was saved on another kind.
+func (m *Machine) needTables(s *State, p *phases) error {
+	shadowed, err := m.shadowed()
+	if err != nil || !shadowed {
+		m.tables = nil
+		return err
+	}
+	if m.tables == nil {
+		m.tables, err = m.findTables(m.image, s, nil, m.image.Index())
+		p.done("find tables")
+	}
+	return err
 }
 
 // readState reads and checks a state file.
-func (m *Machine) readState(f *os.File) (*State, error) {
+func (m *Machine) readState(f *os.File) (*State, *pagetable.Tables, error) {
 	file, err := format.Read(f, format.Limits{})
 	if err != nil {
-		return nil, fmt.Errorf("vmm: read state: %w", err)
+		return nil, nil, fmt.Errorf("vmm: read state: %w", err)
 	}
 	s := new(State)
 	if err := file.CBOR(sectionMachine, s); err != nil {
-		return nil, fmt.Errorf("vmm: read state: %w", err)
+		return nil, nil, fmt.Errorf("vmm: read state: %w", err)
 	}
-	return s, m.check(s)
+	if err := m.check(s); err != nil {
+		return nil, nil, err
+	}
+	tables, err := readTables(file, uint32(m.mem.Size()/guestmem.PageSize))
+	return s, tables, err
 }
 
 // become sets the state and a new generation.

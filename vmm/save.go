@@ -8,10 +8,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"thaw/internal/guestmem"
 	"thaw/internal/pagemap"
 	"thaw/snapshot/format"
 	"thaw/snapshot/memimage"
 	"thaw/snapshot/pageindex"
+	"thaw/vmm/pagetable"
 )
 
 // SaveSpec says how to save a machine. Its files are the machine's from then on,
@@ -70,7 +72,7 @@ func (m *Machine) Save(s SaveSpec) (saved Saved, err error) {
 	began := time.Now()
 	m.Pause()
 	p.done("pause")
-	err = m.savePaused(&s, delta, ahead, &saved, &p)
+	instant, err := m.savePaused(&s, delta, ahead, &saved, &p)
 	if err != nil {
 		// What was written since the last save is not known any more.
 		m.track.log.stop(m)
@@ -81,39 +83,53 @@ func (m *Machine) Save(s SaveSpec) (saved Saved, err error) {
 		p.done("resume")
 	}
 	saved.Pause = time.Since(began)
+	if err == nil {
+		saved.StateBytes, err = m.writeState(s.State, instant)
+		p.done("write state")
+	}
+	m.lost = m.lost || err != nil
 	saved.Phases = p.list
 	return saved, err
 }
 
+// instant is what is written of a pause when it is over.
+type instant struct {
+	state  *State
+	index  *pageindex.Index  // nil for a machine that was booted
+	tables *pagetable.Tables // known in the pause; nil: still to be found
+}
+
 // savePaused is what Save does in the pause, in the order that order.go gives.
-func (m *Machine) savePaused(s *SaveSpec, delta *memimage.Delta, ahead bool, saved *Saved, p *phases) error {
+func (m *Machine) savePaused(s *SaveSpec, delta *memimage.Delta, ahead bool, saved *Saved, p *phases) (*instant, error) {
 	// The layer's switch first: the state is to know of it.
 	if err := m.freezeDisks(s); err != nil {
-		return err
+		return nil, err
 	}
 	p.done("freeze disks")
 	state, err := m.state()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p.done("state")
-	index, err := m.finishDelta(delta, s, ahead, saved, p)
-	if err != nil {
-		return err
-	}
-	if saved.StateBytes, err = writeState(s.State, &state, index); err != nil {
-		return err
-	}
-	p.done("write state")
+	at := &instant{state: &state}
 	if delta == nil {
-		return nil
+		// The memory itself goes on changing when the machine does.
+		if shadowed, err := m.shadowed(); err != nil || !shadowed {
+			return at, err
+		}
+		at.tables, err = m.findTables(nil, &state, nil, nil)
+		p.done("find tables")
+		return at, err
+	}
+	if at.index, err = m.finishDelta(delta, s, ahead, saved, p); err != nil {
+		return nil, err
 	}
 	file := s.Memory
 	s.Memory = nil
-	image, err := m.image.Extend(index, file)
+	image, err := m.image.Extend(at.index, file)
 	if err != nil {
 		file.Close()
-		return err
+		return nil, err
 	}
 	m.image = image
 	if s.Next == "" {
@@ -121,7 +137,7 @@ func (m *Machine) savePaused(s *SaveSpec, delta *memimage.Delta, ahead bool, sav
 	}
 	err = m.startTracker(s.Next)
 	p.done("tracker")
-	return err
+	return at, err
 }
 
 // close closes the files that were not put to use.
@@ -135,6 +151,8 @@ func (m *Machine) newDelta(s *SaveSpec) (*memimage.Delta, error) {
 	switch {
 	case len(s.Tops) != 0 && len(s.Tops) != m.cfg.writable():
 		return nil, fmt.Errorf("vmm: save: %d new layers for %d writable disks", len(s.Tops), m.cfg.writable())
+	case m.lost:
+		return nil, fmt.Errorf("vmm: save: an earlier save failed half-way, roll back first: %w", ErrShell)
 	case m.image == nil && m.cfg.Shell:
 		return nil, fmt.Errorf("vmm: save: %w", ErrShell)
 	case m.image == nil && s.Memory != nil, m.image != nil && s.Memory == nil:
@@ -223,14 +241,27 @@ func (m *Machine) freezeDisks(s *SaveSpec) error {
 	return nil
 }
 
-// writeState writes the state file and returns its length.
-func writeState(f *os.File, s *State, index *pageindex.Index) (int64, error) {
+// writeState writes the state file and returns its length. The machine may run: the
+// image does not change.
+func (m *Machine) writeState(f *os.File, at *instant) (int64, error) {
 	var w format.Writer
-	if err := w.AddCBOR(sectionMachine, s); err != nil {
+	if err := w.AddCBOR(sectionMachine, at.state); err != nil {
 		return 0, fmt.Errorf("vmm: encode state: %w", err)
 	}
-	if index != nil {
-		if err := w.Add(sectionMemory, index.Encode()); err != nil {
+	if at.index != nil {
+		if err := w.Add(sectionMemory, at.index.Encode()); err != nil {
+			return 0, fmt.Errorf("vmm: encode state: %w", err)
+		}
+	}
+	if m.tables != nil {
+		tables, err := m.findTables(m.image, at.state, m.tables, at.index)
+		if err != nil {
+			return 0, err
+		}
+		at.tables, m.tables = tables, tables
+	}
+	if at.tables != nil {
+		if err := addTables(&w, at.tables, uint32(m.mem.Size()/guestmem.PageSize)); err != nil {
 			return 0, fmt.Errorf("vmm: encode state: %w", err)
 		}
 	}

@@ -35,7 +35,7 @@ var asmCount = join(
 	[]byte{0x48, 0x81, 0xe3, 0xff, 0x03, 0x00, 0x00},       // and rbx, 0x3ff
 	[]byte{0x48, 0xc1, 0xe3, 0x0c},                         // shl rbx, 12
 	[]byte{0x48, 0x89, 0x83, 0x00, 0x00, 0x40, 0x00},       // mov [rbx+0x400000], rax
-	[]byte{0xeb, 0xda}, // jmp to the start
+	[]byte{0xeb, 0xda},                                     // jmp to the start
 )
 
 func emptyMemfd(t *testing.T, size int64) *os.File {
@@ -264,11 +264,11 @@ func TestStateSurvivesARestore(t *testing.T) {
 	if saved.Pages > 1 {
 		t.Errorf("%d pages differ, the generation's alone should", saved.Pages)
 	}
-	first, err := m.readState(p.state)
+	first, _, err := m.readState(p.state)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := m.readState(next.state)
+	second, _, err := m.readState(next.state)
 	if err != nil {
 		t.Fatal(err)
 	}

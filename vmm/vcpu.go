@@ -15,19 +15,19 @@ import (
 
 // vcpu is one processor and the thread that runs it.
 //
-//	run ──▶ KVM_RUN ──exit──▶ handle ──▶ run
-//	 │         │ signal: EINTR
-//	 │         ▼
-//	 └──▶ park (while the machine is to be paused) ──▶ run, or end
+//	┌──▶ KVM_RUN ──exit──▶ handle ──┐
+//	│      │ ▲                       │
+//	│      │ └───────────────────────┘
+//	│      │ immediate_exit or a signal: EINTR
+//	│      ▼
+//	└─ park, while the machine is to be paused ──▶ end
 type vcpu struct {
 	m    *Machine
 	id   int
 	kvm  *kvm.VCPU
 	tid  atomic.Int32 // of its thread, zero before it runs
 	exit exitCounts
-	// open says that KVM has yet to complete an exit that was handled. Used by
-	// the thread only.
-	open bool
+	task func() // to be run by the thread while it is parked; protected by m.mu
 }
 
 // exitCounts counts a processor's exits to user space.
@@ -53,34 +53,25 @@ func (c *vcpu) run() {
 	runtime.LockOSThread()
 	c.tid.Store(int32(unix.Gettid()))
 	for c.m.mayRun(c) {
-		interrupted, err := c.kvm.Run()
-		c.open = false
-		if err != nil {
-			c.m.end(Internal, err.Error())
-			return
-		}
-		if interrupted {
-			continue
-		}
-		c.open = true
-		if err := c.handle(); err != nil {
+		if err := c.runOn(); err != nil {
 			c.m.end(Internal, err.Error())
 			return
 		}
 	}
 }
 
-// settle has KVM complete an exit that was handled: until the next KVM_RUN, the
-// registers are those from before it (order.go). immediate_exit keeps the guest
-// from running.
-func (c *vcpu) settle() {
-	if !c.open {
-		return
-	}
-	c.open = false
-	c.kvm.SetImmediateExit(true)
-	if interrupted, err := c.kvm.Run(); err != nil || !interrupted {
-		c.m.cfg.Log(fmt.Errorf("vmm: vcpu %d: settle an exit: interrupted %v: %w", c.id, interrupted, err))
+// runOn runs the processor until it is interrupted. An exit that was handled is
+// completed by KVM only when the processor is run again (order.go), so it always
+// is: with immediate_exit set nothing else happens then.
+func (c *vcpu) runOn() error {
+	for {
+		interrupted, err := c.kvm.Run()
+		if err != nil || interrupted {
+			return err
+		}
+		if err := c.handle(); err != nil {
+			return err
+		}
 	}
 }
 
@@ -127,22 +118,28 @@ func (c *vcpu) setBootState(e boot.Entry) error {
 	if err != nil {
 		return err
 	}
+	setFlat64(&s, e.PageTables)
+	s.GDT.Base, s.GDT.Limit = e.GDT, 4*8-1
+	s.IDT.Base, s.IDT.Limit = 0, 0
+	if err := c.kvm.SetSregs(s); err != nil {
+		return err
+	}
+	const reserved = 2 // bit 1 of RFLAGS is always set
+	return c.kvm.SetRegs(gokvm.Regs{RIP: e.RIP, RSI: e.RSI, RFLAGS: reserved})
+}
+
+// setFlat64 sets 64-bit mode on the given page tables, with segments that are the
+// whole address space.
+func setFlat64(s *kvm.Sregs, tables uint64) {
 	const (
 		cr0 = 0x8005_0033 // paging, write protect, numeric error, protected mode
 		pae = 1 << 5
 		lme = 1 << 8
 		lma = 1 << 10
 	)
-	s.CR0, s.CR3, s.CR4, s.EFER = cr0, e.PageTables, pae, lme|lma
-	s.GDT.Base, s.GDT.Limit = e.GDT, 4*8-1
-	s.IDT.Base, s.IDT.Limit = 0, 0
+	s.CR0, s.CR3, s.CR4, s.EFER = cr0, tables, pae, lme|lma
 	code := gokvm.Segment{Limit: 0xffff_ffff, Selector: 0x10, Typ: 11, Present: 1, S: 1, L: 1, G: 1}
 	data := gokvm.Segment{Limit: 0xffff_ffff, Selector: 0x18, Typ: 3, Present: 1, DB: 1, S: 1, G: 1}
 	s.CS = code
 	s.DS, s.ES, s.FS, s.GS, s.SS = data, data, data, data, data
-	if err := c.kvm.SetSregs(s); err != nil {
-		return err
-	}
-	const reserved = 2 // bit 1 of RFLAGS is always set
-	return c.kvm.SetRegs(gokvm.Regs{RIP: e.RIP, RSI: e.RSI, RFLAGS: reserved})
 }

@@ -117,6 +117,22 @@ func (m *Memory) MarkDirty(gpa, n uint64) {
 	}
 }
 
+// Offset returns where in the backing file the n bytes at guest physical address
+// gpa are. A range that is not wholly inside one region gives an error that wraps
+// ErrOutOfRange.
+func (m *Memory) Offset(gpa, n uint64) (uint64, error) { return m.offset(gpa, n) }
+
+// Address returns the guest physical address of the byte at offset in the backing
+// file, or an error that wraps ErrOutOfRange.
+func (m *Memory) Address(offset uint64) (uint64, error) {
+	for _, r := range m.regions {
+		if offset >= r.Offset && offset-r.Offset < r.Size {
+			return r.Base + offset - r.Offset, nil
+		}
+	}
+	return 0, fmt.Errorf("guestmem: offset %#x: %w", offset, ErrOutOfRange)
+}
+
 // offset translates a checked guest range to an offset into the mapping.
 func (m *Memory) offset(gpa, n uint64) (uint64, error) {
 	for _, r := range m.regions {

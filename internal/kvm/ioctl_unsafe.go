@@ -89,3 +89,21 @@ func (vm *VM) SetMemory(slot uint32, gpa uint64, mem []byte, readonly bool) erro
 	}
 	return nil
 }
+
+// ResetMemory removes a memory slot and sets it again: KVM forgets what it knew
+// of the guest's page tables (section 4.35).
+func (vm *VM) ResetMemory(slot uint32) error {
+	r, err := vm.region(slot)
+	if err != nil {
+		return err
+	}
+	gone := *r
+	gone.MemorySize = 0
+	if err := gokvm.SetUserMemoryRegion(vm.fd, &gone); err != nil {
+		return fmt.Errorf("kvm: remove memory slot %d: %w", slot, err)
+	}
+	if err := gokvm.SetUserMemoryRegion(vm.fd, r); err != nil {
+		return fmt.Errorf("kvm: set memory slot %d again: %w", slot, err)
+	}
+	return nil
+}

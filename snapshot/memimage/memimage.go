@@ -151,6 +151,31 @@ func (x *Image) bytes(r pageindex.Run, n uint32) []byte {
 	return x.overlays[r.Source-pageindex.FirstOverlay][uint64(r.At)*pageSize:][:uint64(n)*pageSize]
 }
 
+// Page returns what the image has for a page, which must be one of the memory's.
+// The bytes must not be changed.
+func (x *Image) Page(page uint32) []byte {
+	r, ok := x.plan.Memory.Lookup(page)
+	if !ok || r.Source == pageindex.Zero {
+		return zeros[:]
+	}
+	skip := page - r.First
+	r.First, r.At = r.First+skip, r.At+skip
+	return x.bytes(r, 1)
+}
+
+// All calls f for each page that is not known to be zeros, in ascending order,
+// until f returns false.
+func (x *Image) All(f func(page uint32, b []byte) bool) {
+	for _, r := range x.plan.Memory.Runs {
+		b := x.bytes(r, r.Count)
+		for i := 0; i < len(b); i += pageSize {
+			if !f(r.First+uint32(i/pageSize), b[i:i+pageSize:i+pageSize]) {
+				return
+			}
+		}
+	}
+}
+
 // cursor looks pages up in ascending order.
 type cursor struct {
 	x *Image

@@ -228,7 +228,7 @@ func TestCheckpointsOfARandomMachine(t *testing.T) {
 				w.run(30)
 				to := list[w.rng.IntN(len(list))]
 				x := w.open(to.plan, slices.Clone(to.overlays))
-				if _, err := x.Rollback(w.mem, w.private()); err != nil {
+				if _, err := x.Rollback(w.mem, w.private(), nil); err != nil {
 					t.Fatal(err)
 				}
 				w.image, w.want = x, bytes.Clone(to.want)
@@ -289,7 +289,7 @@ func TestRollbackDropsALargeMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := x.Rollback(mem, private)
+	n, err := x.Rollback(mem, private, nil)
 	if err != nil || !n.Dropped {
 		t.Fatalf("%+v, %v", n, err)
 	}

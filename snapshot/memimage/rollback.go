@@ -2,6 +2,7 @@ package memimage
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -15,16 +16,25 @@ import (
 // guest's next step depends; dropping costs the same whatever the number is.
 const dropAbove = 16 << 10
 
-// PutBack counts what Rollback did, in pages.
+// PutBack tells what Rollback did, in pages.
 type PutBack struct {
 	Private, Copied, Restored int
 	Dropped                   bool
+	// Entries are words of special pages that are to be set yet.
+	Entries []Entry
+}
+
+// Entry is a word of 8 bytes at an offset into the memory.
+type Entry struct {
+	Offset, Value uint64
 }
 
 // Rollback makes the image the content of mem again, over which an image with the
-// same base was laid. private are the pages that are private now. Preconditions:
-// nothing writes mem.
-func (x *Image) Rollback(mem *guestmem.Memory, private []pagemap.Range) (PutBack, error) {
+// same base was laid. private are the pages that are private now. Pages that
+// special says yes to, which may be nil, are left alone: what differs in them is
+// returned as entries, or lost if all was dropped. Preconditions: nothing writes
+// mem.
+func (x *Image) Rollback(mem *guestmem.Memory, private []pagemap.Range, special func(page uint32) bool) (PutBack, error) {
 	if err := x.fits(mem); err != nil {
 		return PutBack{}, err
 	}
@@ -36,26 +46,38 @@ func (x *Image) Rollback(mem *guestmem.Memory, private []pagemap.Range) (PutBack
 				return n, fmt.Errorf("memimage: drop %d pages: %w", r.Count, err)
 			}
 		}
-		n.Dropped, private = true, nil
+		n.Dropped, private, special = true, nil, nil
 	}
-	want := cursor{x: x}
-	for _, r := range private {
-		for page := r.First; page < r.First+r.Count; page++ {
-			now := host[uint64(page)*pageSize:][:pageSize]
-			if then := want.page(page); !bytes.Equal(now, then) {
-				copy(now, then)
-				n.Copied++
+	put := func(list []pagemap.Range, count *int) {
+		want := cursor{x: x}
+		for _, r := range list {
+			for page := r.First; page < r.First+r.Count; page++ {
+				now, then := host[uint64(page)*pageSize:][:pageSize], want.page(page)
+				if bytes.Equal(now, then) {
+					continue
+				}
+				*count++
+				if special != nil && special(page) {
+					n.addEntries(page, now, then)
+				} else {
+					copy(now, then)
+				}
 			}
 		}
 	}
+	put(private, &n.Copied)
 	// Pages that the balloon gave back, or that the image covers and the one
 	// before did not.
-	want = cursor{x: x}
-	for _, r := range subtract(x.covered(), private) {
-		for page := r.First; page < r.First+r.Count; page++ {
-			copy(host[uint64(page)*pageSize:][:pageSize], want.page(page))
-			n.Restored++
+	put(subtract(x.covered(), private), &n.Restored)
+	return n, nil
+}
+
+// addEntries adds the words of a page that differ.
+func (n *PutBack) addEntries(page uint32, now, then []byte) {
+	le := binary.LittleEndian
+	for at := 0; at < pageSize; at += 8 {
+		if v := le.Uint64(then[at:]); le.Uint64(now[at:]) != v {
+			n.Entries = append(n.Entries, Entry{uint64(page)*pageSize + uint64(at), v})
 		}
 	}
-	return n, nil
 }

@@ -6,8 +6,8 @@ type Request struct {
 	Number uint32
 }
 
-// Requests are all ioctls that thaw-vmm may make, on any descriptor: those that internal/kvm makes for package vmm,
-// and no others. KVM_RUN is first because the kernel evaluates the filter in this order and it is the one that is
+// Requests are all ioctls that thaw-vmm may make, on any descriptor: those that internal/kvm and internal/pagemap make
+// for package vmm, and no others. KVM_RUN is first because the kernel evaluates the filter in this order and it is the one that is
 // called thousands of times a second. No request of other drivers is here: the tap is set up by the daemon.
 var Requests = []Request{
 	{"KVM_RUN", 0xae80},
@@ -66,4 +66,7 @@ var Requests = []Request{
 	{"KVM_GET_XCRS", 0x8188aea6},
 	{"KVM_SET_XCRS", 0x4188aea7},
 	{"KVM_KVMCLOCK_CTRL", 0xaead},
+
+	// The process's own page map, which the daemon passes: which pages the guest has made its own.
+	{"PAGEMAP_SCAN", 0xc0606610},
 }

@@ -22,7 +22,7 @@ const threadFlags = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLON
 var Policy = seccomp.Policy{
 	Unlisted: seccomp.Kill, Refused: seccomp.Kill,
 	Rules: []seccomp.Rule{
-		rule(unix.SYS_IOCTL, anyRequest(), "internal/kvm: vCPUs and the machine, see Requests"),
+		rule(unix.SYS_IOCTL, anyRequest(), "internal/kvm, internal/pagemap: those of Requests"),
 
 		// Data.
 		rule(unix.SYS_READ, always, "internal/eventfd; virtio/vsock: streams; runtime: poller's eventfd"),
@@ -31,7 +31,7 @@ var Policy = seccomp.Policy{
 		rule(unix.SYS_WRITEV, always, "virtio/net: gather a frame; virtio/vsock: a packet's buffers"),
 		rule(unix.SYS_PREAD64, always, "vmm/boot: kernel and initrd"),
 		rule(unix.SYS_PREADV2, always, "virtio/block"),
-		rule(unix.SYS_PWRITEV2, always, "virtio/block; internal/guestmem: kernel and initrd into memory"),
+		rule(unix.SYS_PWRITEV2, always, "virtio/block; internal/guestmem: kernel and initrd into memory; vmm, snapshot/memimage: snapshots"),
 		rule(unix.SYS_FDATASYNC, always, "virtio/block: flush"),
 		rule(unix.SYS_LSEEK, always, "virtio/block: whether a top layer is empty"),
 		rule(unix.SYS_FSTAT, always, "virtio/block, vmm: sizes of passed files"),
@@ -56,9 +56,9 @@ var Policy = seccomp.Policy{
 			"os, net: wrap passed descriptors; virtio/block: how a layer is open; internal/kvm: FD_CLOEXEC"),
 
 		// Memory.
-		rule(unix.SYS_MMAP, seccomp.NoBits(2, unix.PROT_EXEC), "runtime: heap, stacks; internal/guestmem: guest memory; internal/kvm: kvm_run; vmm: registers"),
+		rule(unix.SYS_MMAP, seccomp.NoBits(2, unix.PROT_EXEC), "runtime: heap, stacks; internal/guestmem: guest memory; snapshot/memimage; internal/kvm: kvm_run; vmm: registers"),
 		rule(unix.SYS_MUNMAP, always, "runtime; internal/guestmem; internal/kvm; vmm"),
-		rule(unix.SYS_MADVISE, always, "runtime: heap; internal/guestmem: MADV_REMOVE for the balloon"),
+		rule(unix.SYS_MADVISE, always, "runtime: heap; internal/guestmem, snapshot/memimage: pages given back and made ahead"),
 
 		// Threads, signals, time: Go's runtime.
 		rule(unix.SYS_FUTEX, always, "runtime: locks, sleeping threads"),

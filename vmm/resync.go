@@ -1,0 +1,220 @@
+package vmm
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+
+	"thaw/internal/guestmem"
+	"thaw/internal/kvm"
+	"thaw/internal/pagemap"
+	"thaw/snapshot/memimage"
+)
+
+// On hosts whose KVM keeps shadow page tables, what the VMM writes to a guest's
+// tables goes unseen (package pagetable). A rollback therefore has the changed
+// entries written by the first processor itself, in a program made for it: KVM
+// emulates such writes, and drops what its shadow has of each.
+//
+// The alternative is to have KVM forget its whole shadow (VM.ResetMemory), which
+// is always right and costs the guest a fault for each page that it uses next: it
+// is what happens when there are too many entries.
+//
+//	copy back all but tables ──▶ few entries? ──yes──▶ program ──▶ tables right?
+//	                                  │ no                            │ no
+//	                                  └──▶ copy the tables too, forget ◀──┘
+
+// Where the program is in guest memory: below 1 MiB, which Linux leaves alone.
+// Everything there is put back afterwards.
+const (
+	programTables = 0x9000  // PML4, PDPT
+	programPDs    = 0x30000 // one for each GiB
+	programCode   = 0x50000
+	programEnd    = 0x9f000
+	programPort   = 0x80 // written to at the end
+)
+
+// maxEntries is how many entries a program writes at most: some 20 bytes and two
+// microseconds each, for fewer than that forgetting costs more.
+const maxEntries = 3000
+
+// putBackMemory makes the machine's image the content of its memory again.
+func (m *Machine) putBackMemory(private []pagemap.Range, p *phases) (memimage.PutBack, error) {
+	var table func(page uint32) bool
+	if m.tables != nil {
+		table = m.tables.All.Has
+	}
+	done, err := m.image.Rollback(m.mem, private, table)
+	p.done("memory")
+	if err != nil || m.tables == nil {
+		return done, err
+	}
+	if !done.Dropped && len(done.Entries) <= maxEntries {
+		if len(done.Entries) == 0 {
+			return done, nil
+		}
+		if err := m.rewrite(done.Entries); err != nil {
+			return done, err
+		}
+		p.done("write tables")
+		m.putBackLow()
+		if m.written(done.Entries) {
+			return done, nil
+		}
+		m.cfg.Log(fmt.Errorf("vmm: roll back: the processor did not write all %d entries", len(done.Entries)))
+	}
+	for _, e := range done.Entries {
+		binary.LittleEndian.PutUint64(m.mem.Host()[e.Offset:], e.Value)
+	}
+	for slot := range m.mem.Regions() {
+		if err := m.vm.ResetMemory(uint32(slot)); err != nil {
+			return done, err
+		}
+	}
+	p.done("forget tables")
+	return done, nil
+}
+
+// putBackLow makes the memory below 1 MiB the image's again, where the program
+// was.
+func (m *Machine) putBackLow() {
+	for page := uint32(0); page < 0x10_0000/guestmem.PageSize; page++ {
+		now := m.mem.Host()[page*guestmem.PageSize:][:guestmem.PageSize]
+		if then := m.image.Page(page); !bytes.Equal(now, then) {
+			copy(now, then)
+		}
+	}
+}
+
+// written says whether the entries are as they should be.
+func (m *Machine) written(entries []memimage.Entry) bool {
+	for _, e := range entries {
+		if binary.LittleEndian.Uint64(m.mem.Host()[e.Offset:]) != e.Value {
+			return false
+		}
+	}
+	return true
+}
+
+// rewrite has the first processor write the entries. Preconditions: paused; the
+// processor's state and the memory below 1 MiB are set anew afterwards.
+func (m *Machine) rewrite(entries []memimage.Entry) error {
+	code, err := m.program(entries)
+	if err != nil {
+		return err
+	}
+	for _, w := range []struct {
+		at uint64
+		b  []byte
+	}{{programTables, identityTables()}, {programPDs, identityPDs()}, {programCode, code}} {
+		// Not WriteAt: nothing of this is to be seen as dirty.
+		b, err := m.mem.Slice(w.at, uint64(len(w.b)))
+		if err != nil {
+			return err
+		}
+		copy(b, w.b)
+	}
+	c := m.vcpus[0]
+	if err := c.enterProgram(); err != nil {
+		return err
+	}
+	var failed error
+	m.onThread(c, func() { failed = c.runProgram() })
+	return failed
+}
+
+// program returns code that writes the entries and ends with a write to a port.
+func (m *Machine) program(entries []memimage.Entry) ([]byte, error) {
+	le := binary.LittleEndian
+	var code []byte
+	for _, e := range entries {
+		gpa, err := m.mem.Address(e.Offset)
+		if err != nil {
+			return nil, err
+		}
+		if gpa < 1<<31 && uint64(int64(int32(e.Value))) == e.Value {
+			code = append(code, 0x48, 0xc7, 0x04, 0x25) // mov qword [disp32], imm32
+			code = le.AppendUint32(code, uint32(gpa))
+			code = le.AppendUint32(code, uint32(e.Value))
+			continue
+		}
+		code = le.AppendUint64(append(code, 0x48, 0xb8), e.Value) // mov rax, imm64
+		code = le.AppendUint64(append(code, 0x48, 0xa3), gpa)     // mov [moffs64], rax
+	}
+	code = append(code, 0xe6, programPort) // out port, al
+	if len(code) > programEnd-programCode {
+		return nil, fmt.Errorf("vmm: program of %d bytes is too long", len(code))
+	}
+	return code, nil
+}
+
+// identityTables maps all of a machine's memory at its own addresses, by pages of
+// 2 MiB.
+func identityTables() []byte {
+	le := binary.LittleEndian
+	const writable = 7 // and present, and user mode's: a native guest's kernel runs there
+	b := make([]byte, 2*guestmem.PageSize)
+	le.PutUint64(b, programTables+guestmem.PageSize|writable)
+	for i := range uint64(programGiBs) {
+		le.PutUint64(b[guestmem.PageSize+8*i:], programPDs+i*guestmem.PageSize|writable)
+	}
+	return b
+}
+
+// programGiBs covers MaxMemory and the hole below 4 GiB.
+const programGiBs = MaxMemory>>30 + 1
+
+func identityPDs() []byte {
+	const entry = 0x87 // present, writable, user, large
+	b := make([]byte, programGiBs*guestmem.PageSize)
+	for i := range uint64(len(b) / 8) {
+		binary.LittleEndian.PutUint64(b[8*i:], i<<21|entry)
+	}
+	return b
+}
+
+// enterProgram puts the processor in front of the program: 64-bit mode, emulated,
+// without interrupts.
+func (c *vcpu) enterProgram() error {
+	s, err := c.kvm.Sregs()
+	if err != nil {
+		return err
+	}
+	if err := c.kvm.SetMSRs([]kvm.MSR{{Index: kvm.MSRPVM}}, nil); err != nil {
+		return fmt.Errorf("vmm: leave native mode: %w", err)
+	}
+	setFlat64(&s, programTables)
+	if err := c.kvm.SetSregs(s); err != nil {
+		return err
+	}
+	if err := c.kvm.SetMPState(kvm.MPRunnable); err != nil {
+		return err
+	}
+	return c.kvm.SetRegs(kvm.Regs{RIP: programCode, RFLAGS: 2})
+}
+
+// runProgram runs until the program's end. It is called on the processor's thread.
+// A program that does not end is interrupted by Stop or by the daemon's kill.
+func (c *vcpu) runProgram() error {
+	c.kvm.SetImmediateExit(false)
+	for {
+		interrupted, err := c.kvm.Run()
+		if err != nil {
+			return err
+		}
+		if interrupted {
+			if c.m.ending() {
+				return fmt.Errorf("vmm: stopped in a rollback")
+			}
+			continue
+		}
+		if c.kvm.ExitReason() != kvm.ExitIO {
+			return fmt.Errorf("vmm: program to write page tables: %s", c.kvm.Describe())
+		}
+		io, err := c.kvm.PortIO()
+		if err != nil || io.Port != programPort {
+			return fmt.Errorf("vmm: program to write page tables: port %#x: %w", io.Port, err)
+		}
+		return nil
+	}
+}
