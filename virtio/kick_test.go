@@ -132,6 +132,30 @@ func TestStartPaused(t *testing.T) {
 	w.Stop()
 }
 
+// timed is a handler that is kicked for something that is not in its ring.
+type timed struct{ ring }
+
+func (r *timed) Waiting() bool { return false }
+func (r *timed) Enable() bool  { return false }
+
+// A kick that is taken in a pause is made up for.
+func TestKickInPause(t *testing.T) {
+	k := newKick(t)
+	r := new(timed)
+	w, _ := start(r, k, false)
+	for i := range int64(100) {
+		w.Pause()
+		r.made.Add(1)
+		k.Signal()
+		if i%2 == 0 {
+			time.Sleep(100 * time.Microsecond)
+		}
+		w.Resume()
+		await(t, "answer", func() bool { return r.served.Load() == i+1 })
+	}
+	w.Stop()
+}
+
 // Workers follow each other on one kick: none works for the one before, and no
 // request of the new one is lost.
 func TestSuccession(t *testing.T) {

@@ -28,7 +28,8 @@ import (
 //	 ▲ ◀───────────── Resume ────────┘ │ Stop
 //	 └── Stop ──▶ ended ◀──────────────┘
 //
-// A kick that comes meanwhile is noted, and Resume looks at the ring itself.
+// A kick that comes meanwhile is made up for by Resume, which also looks at the
+// ring itself, since the kicks of before a restore are lost.
 // Pause, Resume and Stop are called by one goroutine at a time.
 type Worker struct {
 	kick    *Kick
@@ -48,8 +49,8 @@ type Worker struct {
 	// to whoever holds mu.
 	working bool // protected by mu
 	// armed says that the handler's Enable has found nothing to do, and no kick
-	// was taken since. Protected by mu.
-	armed bool
+	// was taken since; missed, that one was taken in a pause. Protected by mu.
+	armed, missed bool
 }
 
 // What a worker is to do.
@@ -148,9 +149,10 @@ func (w *Worker) Resume() {
 	}
 	// Only a turn can put the goroutine to sleep on a second descriptor.
 	_, watches := w.handler.(Watcher)
-	if w.armed = !w.handler.Enable() && !watches; !w.armed {
+	if w.armed = !w.missed && !watches && !w.handler.Enable(); !w.armed {
 		_ = w.kick.Signal() // fails for a closed descriptor only
 	}
+	w.missed = false
 }
 
 // Stop ends the worker and returns when the handler is not running.
@@ -179,6 +181,7 @@ func (w *Worker) turn(work func() error) (watch int) {
 	defer w.mu.Unlock()
 	w.armed = false
 	if w.goal.Load() != goalRun {
+		w.missed = true
 		return noWatch
 	}
 	w.working = true

@@ -34,9 +34,12 @@ func (r *ring) answer() {
 	}
 }
 
-// pages pops a request of 32-bit page numbers and copies them to dst. The
-// result is nil when there is no request.
-func (r *ring) pages(dst []byte) ([]byte, error) {
+// numbers is a copy of one request's page numbers. It is made when there is one.
+type numbers []byte
+
+// pages pops a request of 32-bit page numbers and copies them. The result is nil
+// when there is no request.
+func (r *ring) pages(copied *numbers) ([]byte, error) {
 	ok, err := r.queue.Pop(&r.chain)
 	if !ok {
 		return nil, err
@@ -45,9 +48,12 @@ func (r *ring) pages(dst []byte) ([]byte, error) {
 	if n > maxPages*4 || n%4 != 0 {
 		return nil, fmt.Errorf("balloon: request of %d bytes, not of up to %d page numbers: %w", n, maxPages, queue.ErrGuest)
 	}
+	if *copied == nil {
+		*copied = make(numbers, maxPages*4)
+	}
 	c := r.chain.Reader()
-	k, _ := c.Read(dst[:n]) // an error means empty
-	return dst[:k], nil
+	k, _ := c.Read((*copied)[:n]) // an error means empty
+	return (*copied)[:k], nil
 }
 
 // inflater serves the inflate queue: pages that the guest gives up until it
@@ -55,13 +61,13 @@ func (r *ring) pages(dst []byte) ([]byte, error) {
 type inflater struct {
 	ring
 	reclaimer reclaimer
-	numbers   [maxPages * 4]byte
+	numbers   numbers
 	spans     []span
 }
 
 // Serve answers one request.
 func (h *inflater) Serve() (bool, error) {
-	numbers, err := h.pages(h.numbers[:])
+	numbers, err := h.pages(&h.numbers)
 	if numbers == nil {
 		return false, err
 	}
@@ -85,12 +91,12 @@ func (h *inflater) Serve() (bool, error) {
 type deflater struct {
 	ring
 	metrics *Metrics
-	numbers [maxPages * 4]byte
+	numbers numbers
 }
 
 // Serve answers one request.
 func (h *deflater) Serve() (bool, error) {
-	numbers, err := h.pages(h.numbers[:])
+	numbers, err := h.pages(&h.numbers)
 	if numbers == nil {
 		return false, err
 	}

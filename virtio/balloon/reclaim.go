@@ -11,8 +11,15 @@ import (
 type Reclaimer interface {
 	// Reclaim gives back the n bytes at guest physical address gpa, both
 	// multiples of the page size, n above zero, all of it inside one region
-	// of RAM. What the guest finds there later is not defined, but is never
-	// another guest's. It may be called from several goroutines.
+	// of RAM. It may be called from several goroutines, never while paused.
+	//
+	// It is the same for both callers. What the guest finds there later is not
+	// defined, as long as it is its own: zeros, what was there, or what its
+	// snapshot has there. For pages in the balloon that is §5.5.6.1; for reported
+	// ones §5.5.6.7.2, as PAGE_POISON is not offered: a Linux that counts on
+	// what is in its free pages then does not report them. It must be done when
+	// Reclaim returns: the guest may use a reported page as soon as it is
+	// answered. The pages count as changed, whichever of these it is.
 	Reclaim(gpa, n uint64) error
 }
 

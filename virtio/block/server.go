@@ -28,6 +28,7 @@ type server struct {
 
 	// Only the worker uses these.
 	idle     []*request // free for the next chain
+	made     int        // requests in all
 	answered []*request // answered, not yet in the used ring
 	bufs     [][]byte
 	spans    [maxRanges]span
@@ -50,10 +51,6 @@ func newServer(d *Device, a virtio.Activation) *server {
 	}
 	s.back.L = &s.mu
 	s.pool.init(s.runPooled)
-	requests := make([]request, s.queue.Size())
-	for i := range requests {
-		s.idle = append(s.idle, &requests[i])
-	}
 	return s
 }
 
@@ -123,6 +120,9 @@ func (s *server) take() *request {
 		s.publish()
 	}
 	if len(s.idle) == 0 {
+		s.makeRequests()
+	}
+	if len(s.idle) == 0 {
 		s.mu.Lock()
 		for len(s.returned) == 0 {
 			s.back.Wait()
@@ -134,6 +134,19 @@ func (s *server) take() *request {
 	r := s.idle[len(s.idle)-1]
 	s.idle = s.idle[:len(s.idle)-1]
 	return r
+}
+
+// someRequests is how many requests are made at a time: a restored device that
+// does nothing yet, as most do for a while, has none.
+const someRequests = 16
+
+// makeRequests makes some more requests, up to one for each entry of the queue.
+func (s *server) makeRequests() {
+	some := make([]request, min(someRequests, int(s.queue.Size())-s.made))
+	for i := range some {
+		s.idle = append(s.idle, &some[i])
+	}
+	s.made += len(some)
 }
 
 // publish tells the driver of the worker's answered requests.

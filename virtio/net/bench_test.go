@@ -99,6 +99,7 @@ func BenchmarkReceive(b *testing.B) {
 		b.Run(size.name, func(b *testing.B) {
 			x := newIdlePort(b, newNamespace(b, "10.9.0.1/24"), queuetest.Memory(b, 4<<20), 0)
 			r := newReceiver(x.act, x.dev.fd, &x.dev.metrics.Receive)
+			r.prepare()
 			fd := x.ns.packetSocket()
 			p := append(slices.Clone(size.header[:offNumBuffers]), tcpFrame(size.length)...)
 			var m meter

@@ -127,6 +127,7 @@ func FuzzReceive(f *testing.F) {
 		a := activation(d, features)
 		var m Metrics
 		r := newReceiver(a, int(w.near.Fd()), &m.Receive)
+		r.prepare()
 		sent := uint64(0)
 		for ; len(lengths) >= 2 && sent < 20; lengths = lengths[2:] {
 			n := min(int(binary.BigEndian.Uint16(lengths)), maxFrame)

@@ -15,7 +15,7 @@ import (
 //	└──────────┘
 type pump struct {
 	receiver *receiver
-	arrive   func() // called before the first frame is taken; nil afterwards
+	arrive   func() // called once, before the first frame is taken; may be nil
 	lost     func() // told that the tap is gone
 	// sending says whether the guest sends much.
 	sending func() bool
@@ -25,9 +25,11 @@ type pump struct {
 
 // Serve delivers one batch.
 func (p *pump) Serve() (worked bool, err error) {
-	if p.arrive != nil {
-		p.arrive()
-		p.arrive = nil
+	if p.receiver.tail == nil {
+		p.receiver.prepare()
+		if p.arrive != nil {
+			p.arrive()
+		}
 	}
 	p.status, err = p.receiver.serve()
 	if p.status == gone {

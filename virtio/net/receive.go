@@ -35,7 +35,7 @@ type receiver struct {
 	metrics   *ReceiveMetrics
 
 	// Gathered chains: a ring of count, oldest at head.
-	chains [queueSize]gathered
+	chains []gathered
 	head   int
 	count  int
 	size   int // bytes in them
@@ -71,10 +71,16 @@ func newReceiver(a virtio.Activation, fd int, m *ReceiveMetrics) *receiver {
 	return &receiver{
 		queue: a.Queues[receiveQueue].Queue, interrupt: a.Interrupt, fd: fd, metrics: m,
 		merge: a.Features&FeatureMergeRX != 0, csum: a.Features&FeatureGuestCSum != 0,
-		iov: make(vectors, 4*maxPieces), slices: make([][]byte, 0, queueSize),
-		// One byte more than any frame has: a read that fills it was cut.
-		tail: make([]byte, headerSize+maxRead+1),
 	}
+}
+
+// prepare makes what frames are received with: a quarter of a megabyte, which a
+// restored device has no need of before it runs.
+func (r *receiver) prepare() {
+	r.chains = make([]gathered, queueSize)
+	r.iov, r.slices = make(vectors, 4*maxPieces), make([][]byte, 0, queueSize)
+	// One byte more than any frame has: a read that fills it was cut.
+	r.tail = make([]byte, headerSize+maxRead+1)
 }
 
 // serve delivers one batch. Each frame is published at once, for a driver

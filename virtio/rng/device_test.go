@@ -21,6 +21,7 @@ type rig struct {
 	t      testing.TB
 	dev    *Device
 	kick   *virtio.Kick
+	active *queue.Queue // the device's side
 	broken chan error
 }
 
@@ -37,7 +38,7 @@ func newRig(t testing.TB, rate int64) *rig {
 	mem := queuetest.Memory(t, 8<<20)
 	r := &rig{Driver: queuetest.New(t, mem, 1<<20, 7<<20, queueSize), t: t, dev: dev, kick: kick, broken: make(chan error, 1)}
 	t.Cleanup(func() {
-		dev.Reset()
+		r.dev.Reset()
 		kick.Close()
 	})
 	return r
@@ -45,8 +46,15 @@ func newRig(t testing.TB, rate int64) *rig {
 
 func (r *rig) activate() {
 	r.t.Helper()
+	r.active = r.Queue()
+	r.start(false)
+}
+
+// start activates the device on the active queue.
+func (r *rig) start(paused bool) {
+	r.t.Helper()
 	err := r.dev.Activate(virtio.Activation{
-		Memory: r.Mem, Interrupt: interrupt{r}, Queues: []virtio.Queue{{Queue: r.Queue(), Kick: r.kick}},
+		Memory: r.Mem, Interrupt: interrupt{r}, Queues: []virtio.Queue{{Queue: r.active, Kick: r.kick}}, Paused: paused,
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -238,5 +246,42 @@ func TestNoAllocation(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Fatalf("%v allocations a request", n)
+	}
+}
+
+// A guest that has used up its bytes waits for more after a restore as well, and
+// gets them without another kick.
+func TestThrottledOverRestore(t *testing.T) {
+	r := newRig(t, MaxRequest)
+	r.activate()
+	for range 3 {
+		r.send(r.Writable(MaxRequest))
+	}
+	for end := time.Now().Add(10 * time.Second); r.dev.Metrics().Throttled.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("never throttled")
+		}
+	}
+	r.dev.Pause()
+	s, ring, used := r.dev.State(), r.active.State(), r.UsedIndex()
+	r.dev.Reset()
+	dev, err := Restore(Options{Rate: MaxRequest}, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.dev = dev
+	if r.active, err = queue.Restore(r.Mem, ring); err != nil {
+		t.Fatal(err)
+	}
+	r.start(true)
+	time.Sleep(10 * time.Millisecond)
+	if r.UsedIndex() != used {
+		t.Fatal("served before Resume")
+	}
+	dev.Resume()
+	for end := time.Now().Add(10 * time.Second); r.UsedIndex() == used; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("never served")
+		}
 	}
 }
