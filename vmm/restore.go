@@ -124,19 +124,20 @@ func (m *Machine) open(i *Image, p *phases) (*State, error) {
 		return nil, err
 	}
 	p.done("state file")
-	image, err := memimage.Open(i.Plan, m.mem.Size(), i.Base, i.Overlays)
+	base, overlays := i.Base, i.Overlays
 	i.Base, i.Overlays = nil, nil
+	var image *memimage.Image
+	if m.image == nil {
+		image, err = memimage.Open(i.Plan, m.mem.Size(), base, overlays)
+	} else {
+		image, err = m.image.Reopen(i.Plan, base, overlays)
+	}
 	if err != nil {
 		return nil, err
 	}
 	if i.Pagemap != nil {
 		m.track.setPagemap(i.Pagemap)
 		i.Pagemap = nil
-	}
-	if m.image != nil {
-		if err := m.image.Close(); err != nil {
-			m.cfg.Log(err)
-		}
 	}
 	m.image, m.tables, m.lost = image, tables, false
 	p.done("open memory")
@@ -181,16 +182,17 @@ func (m *Machine) become(s *State, i *Image, p *phases) error {
 		return err
 	}
 	p.done("set state")
+	if i.Tracker == "" {
+		i.Tracker = TrackPagemap
+	}
+	// Before the first page is written.
+	if err := m.startTracker(i.Tracker); err != nil {
+		return err
+	}
 	if err := m.newGeneration(); err != nil {
 		return err
 	}
 	m.tellGeneration = true
-	if i.Tracker == "" {
-		i.Tracker = TrackPagemap
-	}
-	if err := m.startTracker(i.Tracker); err != nil {
-		return err
-	}
 	p.done("generation")
 	return nil
 }

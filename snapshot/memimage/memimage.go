@@ -42,10 +42,19 @@ type Image struct {
 // Open opens the image of size bytes that plan describes. base may be nil where
 // the plan has no base. The files are the image's from then on, also after an
 // error; Close closes them. Files must not shrink: the daemon seals them.
-func Open(plan Plan, size uint64, base *os.File, overlays []*os.File) (_ *Image, err error) {
+func Open(plan Plan, size uint64, base *os.File, overlays []*os.File) (*Image, error) {
+	return open(plan, size, base, overlays, nil)
+}
+
+// open is Open with a mapping of the base, if there is one already; after an
+// error that is still the caller's.
+func open(plan Plan, size uint64, base *os.File, overlays []*os.File, mapping []byte) (_ *Image, err error) {
 	x := &Image{plan: plan, file: base, files: overlays}
 	defer func() {
 		if err != nil {
+			if len(mapping) > 0 {
+				x.base = nil
+			}
 			x.Close()
 		}
 	}()
@@ -76,7 +85,7 @@ func Open(plan Plan, size uint64, base *os.File, overlays []*os.File) (_ *Image,
 	case base != nil && have != pages:
 		return nil, fmt.Errorf("memimage: base of %d pages, memory has %d: %w", have, pages, ErrImage)
 	}
-	if base != nil {
+	if x.base = mapping; base != nil && mapping == nil {
 		if x.base, err = mapFile(base, pages); err != nil {
 			return nil, err
 		}
@@ -115,6 +124,36 @@ func mapFile(f *os.File, pages uint32) ([]byte, error) {
 		return nil, fmt.Errorf("memimage: map %d pages: %w", pages, err)
 	}
 	return m, nil
+}
+
+// Reopen opens an image in the place of x, which is closed, and takes over the
+// mapping of the base, if it is the same file: its page tables are hot. After an
+// error x is as it was.
+func (x *Image) Reopen(plan Plan, base *os.File, overlays []*os.File) (*Image, error) {
+	size := uint64(x.plan.Memory.Pages) * pageSize
+	if base == nil || x.file == nil || !sameFile(base, x.file) {
+		next, err := Open(plan, size, base, overlays)
+		if err != nil {
+			return nil, err
+		}
+		return next, x.Close()
+	}
+	own := x.base
+	next, err := open(plan, size, base, overlays, own)
+	if err != nil {
+		return nil, err
+	}
+	x.base = nil
+	return next, x.Close()
+}
+
+func sameFile(a, b *os.File) bool {
+	x, err := a.Stat()
+	if err != nil {
+		return false
+	}
+	y, err := b.Stat()
+	return err == nil && os.SameFile(x, y)
 }
 
 // Close unmaps and closes the files.

@@ -57,6 +57,7 @@ type world struct {
 	mem   *guestmem.Memory
 	scan  *pagemap.Scanner
 	base  *os.File
+	first []byte // what it holds
 	image *Image
 	want  []byte // a model of the memory
 }
@@ -69,7 +70,7 @@ func newWorld(t testing.TB, seed uint64) *world {
 			w.fill(w.want, page)
 		}
 	}
-	w.base = memfd(t, w.want)
+	w.base, w.first = memfd(t, w.want), bytes.Clone(w.want)
 	t.Cleanup(func() { w.base.Close() })
 	var err error
 	if w.mem, err = guestmem.Reserve(pages * pageSize); err != nil {
@@ -210,6 +211,27 @@ func (w *world) save(ahead bool) {
 	}
 }
 
+// reopen opens a checkpoint in the place of the image, with the base's mapping or
+// with a base that is another file.
+func (w *world) reopen(to saved, sameBase bool) *Image {
+	w.t.Helper()
+	// The files of checkpoints stay open for later.
+	w.image.files, w.image.overlays = nil, nil
+	base := dup(w.t, w.base)
+	if !sameBase {
+		base = memfd(w.t, w.first)
+	}
+	overlays := slices.Clone(to.overlays)
+	for i, f := range overlays {
+		overlays[i] = dup(w.t, f)
+	}
+	x, err := w.image.Reopen(Plan{Base: to.plan.Base, Memory: to.plan.Memory, Hot: hot()}, base, overlays)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return x
+}
+
 func (w *world) now() saved {
 	return saved{plan: Plan{Base: w.image.plan.Base, Memory: w.image.plan.Memory}, overlays: slices.Clone(w.image.files), want: bytes.Clone(w.want)}
 }
@@ -227,7 +249,7 @@ func TestCheckpointsOfARandomMachine(t *testing.T) {
 				list = append(list, w.now())
 				w.run(30)
 				to := list[w.rng.IntN(len(list))]
-				x := w.open(to.plan, slices.Clone(to.overlays))
+				x := w.reopen(to, step%2 == 0)
 				if _, err := x.Rollback(w.mem, w.private(), nil); err != nil {
 					t.Fatal(err)
 				}
