@@ -90,7 +90,7 @@ func (a *app) root() *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&a.host, "host", "", "daemon to talk to: local, lab, or unix:///path (default $THAW_HOST, then local)")
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON")
-	root.AddCommand(a.runCommand(), a.doctorCommand(), a.infoCommand(), a.jobsCommand(), a.kernelCommand(), a.imageCommand(), a.labCommand(), a.benchCommand(), a.versionCommand())
+	root.AddCommand(a.runCommand(), a.doctorCommand(), a.infoCommand(), a.jobsCommand(), a.sandboxCommand(), a.snapshotCommand(), a.kernelCommand(), a.imageCommand(), a.labCommand(), a.benchCommand(), a.versionCommand())
 	return root
 }
 
