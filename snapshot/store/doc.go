@@ -1,0 +1,67 @@
+// Package store keeps snapshots in a folder, one directory each.
+//
+//	<root>/lock                flock of the daemon that has the store open
+//	<root>/snapshots/<id>/     a snapshot, complete
+//	    manifest.json          what it is and which files it has, with digests
+//	    state                  the machine's state, as the VMM wrote it (package format)
+//	    index                  where each page is, over the whole chain (package pageindex)
+//	    memory, memory.sum     the pages it adds, and their digests (package layer)
+//	    disk.<id>, disk.<id>.sum
+//	<root>/work/<id>/          being written, or being removed
+//	<root>/work/plan-<id>/     several snapshots that come or go together (see plan.go)
+//
+// A snapshot appears by one rename and disappears by one: a crash at any instant
+// leaves the old or the new state.
+//
+//	Begin ─▶ work/<id> ─ files, each fsynced ─▶ rename ─▶ snapshots/<id> ─▶ rename ─▶ work/<id> ─▶ gone
+//	              │                               ▲  Commit                  ▲  Delete
+//	              └─ crash, Abort: Open removes   └─ parent fsynced          └─ parent fsynced
+//
+// A template has all of a machine's memory. A checkpoint has what changed since its
+// parent, and a list of the layers below. Files in the store are hostile until
+// they were verified once in this daemon's life.
+package store
+
+import (
+	"errors"
+
+	"thaw/snapshot/layer"
+)
+
+var (
+	// ErrNotFound says that there is no snapshot of this id.
+	ErrNotFound = errors.New("no such snapshot")
+	// ErrParentMissing says that a snapshot's parent, or a layer of it, is not in the store.
+	ErrParentMissing = errors.New("parent of the snapshot is missing")
+	// ErrCycle says that a snapshot is its own ancestor.
+	ErrCycle = errors.New("snapshots are each other's parents")
+	// ErrDamaged says that a file of a snapshot is not what the manifest says, or
+	// the manifest is malformed.
+	ErrDamaged = layer.ErrDamaged
+	// ErrIncompatible says that a snapshot cannot run here; see Incompatible.
+	ErrIncompatible = errors.New("snapshot of another kind of machine or program")
+	// ErrInUse says that a machine holds a lease of a snapshot, or that it is pinned.
+	ErrInUse = errors.New("snapshot is in use")
+	// ErrChildren says that other snapshots need this one.
+	ErrChildren = errors.New("snapshot has children")
+	// ErrNoSpace says that the file system, or the store's share of it, is full.
+	ErrNoSpace = errors.New("no space for the snapshot")
+	// ErrLocked says that another process has the store open.
+	ErrLocked = errors.New("snapshot store is open in another process")
+	// ErrArchive says that an archive is malformed or breaks a bound.
+	ErrArchive = errors.New("malformed snapshot archive")
+	// ErrInvalid says that a request makes no sense: a bad name, a checkpoint
+	// without a parent, a delta that is not one.
+	ErrInvalid = errors.New("invalid snapshot")
+)
+
+// Bounds.
+const (
+	MaxManifest = 4 << 20 // bytes
+	MaxLayers   = 4096    // of memory, or of one disk
+	MaxDisks    = 8
+	MaxLabels   = 64
+	MaxText     = 256      // bytes of a name, a label, or another string
+	maxMemory   = 64 << 30 // bytes
+	maxIndex    = 16 << 20 // bytes
+)

@@ -1,0 +1,208 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"thaw/snapshot/layer"
+	"thaw/snapshot/pageindex"
+)
+
+// DiskFolder folds the layers of disks, which only the virtual disk's own code
+// understands. It returns the files to be written.
+type DiskFolder interface {
+	// Fold writes the blocks of all but the first keep layers of disk id to out, and
+	// changes the disk's state accordingly: it has keep+1 layers then. state is the
+	// state file; the result is the new one.
+	Fold(ctx context.Context, state []byte, id string, layers []*os.File, keep int, out *os.File) ([]byte, error)
+}
+
+// Merge folds the layers of memory above the template into one that belongs to the
+// checkpoint itself. Restores give the same bytes as before. Children keep working:
+// the checkpoint's old layer stays as long as one of them names it.
+//
+// With folder, disks are folded too. The checkpoint then needs the template alone,
+// which becomes its parent, and what was between them can be deleted.
+//
+//	before   T ◀─ A ◀─ B ◀─ C ◀─ D         C: T, A, B, C
+//	after    T ◀─ A ◀─ B    C ◀─ D         C: T, C.m1     D: T, A, B, C, D as before
+//	         ▲──────────────┘
+func (s *Store) Merge(ctx context.Context, id string, folder DiskFolder) (*Manifest, error) {
+	release, m, err := s.hold(id)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if m.Kind != Checkpoint {
+		return nil, fmt.Errorf("store: merge template %s: %w", id, ErrInvalid)
+	}
+	g := merge{store: s, dir: s.dir(id), old: m, next: *m}
+	g.next.Files, g.next.Disks = slices.Clone(m.Files), slices.Clone(m.Disks)
+	if err := g.run(ctx, folder); err != nil {
+		g.undo()
+		return nil, err
+	}
+	if len(g.made) == 0 {
+		return m, nil // nothing to fold
+	}
+	g.next.Files = s.withoutUnneeded(&g.next)
+	if err := s.at(stepMergeFiles); err != nil {
+		return nil, err
+	}
+	if err := s.replaceManifest(&g.next); err != nil {
+		return nil, err
+	}
+	if err := s.sweepSnapshot(&g.next); err != nil {
+		return nil, err
+	}
+	return &g.next, s.at(stepMergeSwept)
+}
+
+// merge is one merge at work. Its new files lie beside the old ones, under new names.
+type merge struct {
+	store *Store
+	dir   string
+	old   *Manifest
+	next  Manifest
+	made  []string // files
+}
+
+func (g *merge) run(ctx context.Context, folder DiskFolder) error {
+	if len(g.old.Memory) > 2 {
+		if err := g.foldMemory(ctx); err != nil {
+			return err
+		}
+	}
+	if folder != nil {
+		if err := g.foldDisks(ctx, folder); err != nil {
+			return err
+		}
+	}
+	if len(g.made) == 0 {
+		return nil
+	}
+	g.adopt()
+	return syncDir(g.dir)
+}
+
+// foldMemory writes the pages that the index names, and only those, into one layer.
+func (g *merge) foldMemory(ctx context.Context) error {
+	x, err := g.store.index(g.old)
+	if err != nil {
+		return err
+	}
+	folded, moves := pageindex.Compact(x, func(uint16) bool { return false }, pageindex.FirstOverlay)
+	g.next.Memory = g.old.Memory[:1:1]
+	if len(moves) > 0 {
+		ref, err := g.copyPages(ctx, moves)
+		if err != nil {
+			return err
+		}
+		g.next.Memory = append(g.next.Memory, ref)
+	}
+	return g.replaceFile(indexName, folded.Encode())
+}
+
+// copyPages makes a layer of pages of the others, which are verified first.
+func (g *merge) copyPages(ctx context.Context, moves []pageindex.Move) (Ref, error) {
+	files := map[uint16]*os.File{}
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	last := moves[len(moves)-1]
+	size := int64(last.To+last.Count) * pageindex.PageSize
+	tmp, err := layer.NewMemfd("thaw-merge", size)
+	if err != nil {
+		return Ref{}, err
+	}
+	defer tmp.Close()
+	for _, m := range moves {
+		f := files[m.Source]
+		if f == nil {
+			r := g.old.Memory[int(m.Source)-pageindex.FirstOverlay+1]
+			if f, err = g.store.openVerified(ctx, r); err != nil {
+				return Ref{}, err
+			}
+			files[m.Source] = f
+		}
+		if err := CopyPages(tmp, f, m); err != nil {
+			return Ref{}, err
+		}
+	}
+	return g.writeLayer(ctx, memoryName, tmp, size)
+}
+
+// writeLayer writes a new layer of the snapshot and its digests.
+func (g *merge) writeLayer(ctx context.Context, base string, from *os.File, size int64) (Ref, error) {
+	name := g.next.nextName(base)
+	f, err := g.create(name)
+	if err != nil {
+		return Ref{}, err
+	}
+	sum, err := layer.Copy(ctx, f, from, size)
+	if err := finish(f, err); err != nil {
+		return Ref{}, err
+	}
+	g.made = append(g.made, name+sumSuffix)
+	if err := writeFile(filepath.Join(g.dir, name+sumSuffix), sum.Encode()); err != nil {
+		return Ref{}, err
+	}
+	root := sum.Root().String()
+	g.next.Files = append(g.next.Files, File{Name: name, Size: size, Digest: root, Layer: true})
+	return Ref{Snapshot: g.old.ID, File: name, Size: size, Digest: root}, nil
+}
+
+func (g *merge) create(name string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(g.dir, name), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("store: make file: %w", full(err))
+	}
+	g.made = append(g.made, name)
+	return f, nil
+}
+
+// replaceFile writes a small file that takes the place of the one of this base name.
+func (g *merge) replaceFile(base string, b []byte) error {
+	name := g.next.nextName(base)
+	g.made = append(g.made, name)
+	if err := writeFile(filepath.Join(g.dir, name), b); err != nil {
+		return err
+	}
+	old := g.next.only(base)
+	for i, f := range g.next.Files {
+		if f.Name == old {
+			g.next.Files[i] = File{Name: name, Size: int64(len(b)), Digest: sha(b)}
+		}
+	}
+	return nil
+}
+
+// adopt makes the template the parent of a snapshot that needs nothing else.
+func (g *merge) adopt() {
+	base := g.next.Memory[0].Snapshot
+	own := true
+	g.next.refs(func(r Ref) {
+		own = own && (r.External != "" || r.Snapshot == base || r.Snapshot == g.next.ID)
+	})
+	if !own || g.next.Parent == base {
+		return
+	}
+	for _, r := range g.old.Memory[1:] {
+		if r.Snapshot != g.old.ID && !slices.Contains(g.next.Merged, r.Snapshot) {
+			g.next.Merged = append(slices.Clone(g.next.Merged), r.Snapshot)
+		}
+	}
+	g.next.Parent = base
+}
+
+// undo removes what a merge that failed has made.
+func (g *merge) undo() {
+	for _, name := range g.made {
+		os.Remove(filepath.Join(g.dir, name))
+	}
+}

@@ -1,0 +1,61 @@
+package store
+
+import "slices"
+
+// withoutUnneeded is m's files without its own layers that neither it nor a child
+// names. Preconditions: the caller holds the snapshot, so that no draft that does not
+// have its manifest yet gets the old one.
+func (s *Store) withoutUnneeded(m *Manifest) []File {
+	named := map[string]bool{}
+	note := func(r Ref) {
+		if r.Snapshot == m.ID {
+			named[r.File] = true
+		}
+	}
+	m.refs(note)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for child := range s.needed[m.ID] {
+		if e := s.entries[child]; e != nil && e.m != nil {
+			e.m.refs(note)
+		}
+	}
+	for _, d := range s.drafts {
+		if d.spec.Parent == m.ID {
+			return m.Files // it may name any layer of the manifest that it found
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(m.Files), func(f File) bool { return f.Layer && !named[f.Name] })
+}
+
+// trimAll removes layers that a merge left for children which are gone by now.
+func (s *Store) trimAll() error {
+	for _, i := range s.List("") {
+		if i.Err != nil || len(i.Manifest.Merged) == 0 && !merged(i.Manifest) {
+			continue
+		}
+		if err := s.trim(i.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// merged says whether a merge changed the snapshot's layers.
+func merged(m *Manifest) bool { return m.IndexFile() != indexName }
+
+func (s *Store) trim(id string) error {
+	release, m, err := s.hold(id)
+	if err != nil {
+		return nil // gone or busy: another time
+	}
+	defer release()
+	next := *m
+	if next.Files = s.withoutUnneeded(m); len(next.Files) == len(m.Files) {
+		return nil
+	}
+	if err := s.replaceManifest(&next); err != nil {
+		return err
+	}
+	return s.sweepSnapshot(&next)
+}
