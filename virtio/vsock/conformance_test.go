@@ -31,7 +31,8 @@ func TestConformance(t *testing.T) {
 		Broken: map[string]func(*State){
 			"context id":  func(s *State) { s.CID++ },
 			"connections": func(s *State) { s.Connections = maxConns + 1 },
+			"port":        func(s *State) { s.NextPort = firstHostPort - 1 },
 		},
-		Golden: State{CID: guestCID, Connections: 2},
+		Golden: State{CID: guestCID, Connections: 2, NextPort: firstHostPort + 7},
 	})
 }

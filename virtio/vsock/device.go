@@ -69,7 +69,8 @@ type Device struct {
 	active *session // protected by mu; nil when inactive
 	// lost is how many connections a restored guest believes open, which are
 	// gone: it has to be told before there are new ones. Protected by mu.
-	lost uint32
+	lost     uint32
+	nextPort uint32 // protected by mu; see State
 }
 
 var _ virtio.Device = (*Device)(nil)
@@ -82,7 +83,7 @@ func New(options Options) (*Device, error) {
 	if options.Host == nil {
 		options.Host = NewHost(nil)
 	}
-	return &Device{options: options, config: encodeConfig(options.CID)}, nil
+	return &Device{options: options, config: encodeConfig(options.CID), nextPort: firstHostPort}, nil
 }
 
 // ID implements virtio.Device.
@@ -112,7 +113,7 @@ func (d *Device) Activate(a virtio.Activation) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.active = newSession(d, a, d.lost)
+	d.active = newSession(d, a)
 	d.options.Host.use(d.active)
 	return nil
 }
@@ -135,7 +136,7 @@ func (d *Device) Resume() {
 func (d *Device) Reset() {
 	d.mu.Lock()
 	s := d.active
-	d.active, d.lost = nil, 0
+	d.active, d.lost, d.nextPort = nil, 0, firstHostPort
 	d.mu.Unlock()
 	if s != nil {
 		d.options.Host.use(nil)

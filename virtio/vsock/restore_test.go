@@ -67,10 +67,10 @@ func (r *rig) giveBack() {
 func TestRestoreTellsTheGuest(t *testing.T) {
 	theirs, ours := socketPair(t)
 	r := newRig(t, func(uint32) (*os.File, error) { return theirs, nil })
-	old, _ := r.dial(1, 1<<20)
+	old, oldPorts := r.dial(1, 1<<20)
 	s, queues := r.save()
-	if s.Connections != 1 {
-		t.Errorf("%d connections saved", s.Connections)
+	if s.Connections != 1 || s.NextPort != oldPorts.host+1 {
+		t.Errorf("saved %+v after a connection between %+v", s, oldPorts)
 	}
 	r.dev.Reset()
 	early := r.ask(2)
@@ -100,6 +100,9 @@ func TestRestoreTellsTheGuest(t *testing.T) {
 	ports := map[uint32]bool{}
 	for range 2 {
 		h, _ := r.expect(opRequest)
+		if h.srcPort <= oldPorts.host {
+			t.Errorf("port %d again", h.srcPort)
+		}
 		r.send(header{srcPort: h.dstPort, dstPort: h.srcPort, op: opResponse, bufAlloc: 1 << 20}, nil)
 		ports[h.dstPort] = true
 	}
@@ -285,7 +288,8 @@ func TestDialsAreBounded(t *testing.T) {
 func TestRestoreRefuses(t *testing.T) {
 	for name, s := range map[string]State{
 		"other context id":     {CID: guestCID + 1},
-		"too many connections": {CID: guestCID, Connections: maxConns + 1},
+		"too many connections": {CID: guestCID, Connections: maxConns + 1, NextPort: firstHostPort},
+		"port of the guest's":  {CID: guestCID, NextPort: 1024},
 	} {
 		if _, err := Restore(Options{CID: guestCID}, s); !errors.Is(err, virtio.ErrState) {
 			t.Errorf("%s: %v", name, err)

@@ -53,16 +53,15 @@ type session struct {
 	closed   bool
 }
 
-// newSession starts a session with a guest that knows of a number of connections
-// which are lost.
-func newSession(d *Device, a virtio.Activation, lost uint32) *session {
+// newSession starts a session. Preconditions: the device's mu is held.
+func newSession(d *Device, a virtio.Activation) *session {
 	s := &session{
 		device: d, irq: a.Interrupt, tx: a.Queues[transmitQueue].Queue, kick: a.Queues[transmitQueue].Kick,
 		toGuest: newToGuest(&a),
-		replies: make(chan packet, maxReplies), quit: make(chan struct{}), ready: make(chan struct{}), lost: lost,
-		conns: map[pair]*conn{}, nextPort: firstHostPort,
+		replies: make(chan packet, maxReplies), quit: make(chan struct{}), ready: make(chan struct{}), lost: d.lost,
+		conns: map[pair]*conn{}, nextPort: d.nextPort,
 	}
-	if lost == 0 {
+	if s.lost == 0 {
 		close(s.ready)
 	} else {
 		s.events = a.Start(eventQueue, &resetEvent{queue: a.Queues[eventQueue].Queue, interrupt: a.Interrupt, taken: s.ready})
@@ -91,10 +90,12 @@ func (s *session) resume() {
 }
 
 // believed is how many connections the guest believes to be open, or to be
-// opening. Preconditions: paused, so that none ends by a packet of the guest's.
-func (s *session) believed() uint32 {
+// opening, and the next port of the host's. Preconditions: paused, so that none
+// ends by a packet of the guest's.
+func (s *session) believed() (conns, nextPort uint32) {
 	s.mu.Lock()
 	n := uint32(len(s.conns))
+	nextPort = s.nextPort
 	s.mu.Unlock()
 	n += uint32(s.resets.Load()) // counted before a connection is forgotten
 	select {
@@ -102,7 +103,7 @@ func (s *session) believed() uint32 {
 	default:
 		n += s.lost
 	}
-	return min(n, maxConns)
+	return min(n, maxConns), nextPort
 }
 
 // close ends every connection and returns when nothing touches guest memory.
