@@ -191,3 +191,6 @@ func (b *Berth) Close(ctx context.Context) error {
 	})
 	return b.closeErr
 }
+
+// Dir is where machines' directories are: a place for files without a name.
+func (y *Yard) Dir() string { return y.journal.Dir() }

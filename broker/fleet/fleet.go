@@ -32,6 +32,7 @@ import (
 
 	"thaw/broker/assets"
 	"thaw/broker/berth"
+	"thaw/broker/boot"
 	"thaw/internal/hostinfo"
 	"thaw/snapshot/store"
 )
@@ -108,6 +109,9 @@ var (
 type Fleet struct {
 	cfg        Config
 	kvm        *os.File
+	cpu        string // digest of what KVM offers
+	digests    digests
+	booter     *boot.Booter
 	generation atomic.Uint64
 	images     *images
 	pool       *pool
@@ -129,7 +133,15 @@ func New(cfg Config) (*Fleet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fleet: open KVM: %w", err)
 	}
-	f := &Fleet{cfg: cfg, kvm: kvm, machines: map[*Machine]bool{}, templates: map[string]*building{}}
+	cpu, err := cpuHash(kvm)
+	if err != nil {
+		kvm.Close()
+		return nil, err
+	}
+	f := &Fleet{cfg: cfg, kvm: kvm, cpu: cpu, machines: map[*Machine]bool{}, templates: map[string]*building{}}
+	f.booter = boot.New(boot.Config{
+		VMM: cfg.VMM, Assets: cfg.Assets, Yard: cfg.Yard, Host: cfg.Host, Dev: cfg.Dev, ReadyTimeout: cfg.ReadyTimeout, Log: cfg.Log,
+	})
 	// Above all numbers that daemons before this one gave, which counted up from
 	// their own start by less than one a microsecond.
 	f.generation.Store(uint64(time.Now().UnixMicro()))
@@ -209,15 +221,18 @@ func (f *Fleet) Close(ctx context.Context) error {
 	return errors.Join(append(errs, f.kvm.Close())...)
 }
 
-// begin counts a goroutine of the fleet's own, unless the fleet is closed.
-func (f *Fleet) begin() bool {
+// spawn runs do in a goroutine that Close waits for; on a closed fleet it runs it at
+// once.
+func (f *Fleet) spawn(do func()) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed {
-		return false
+	closed := f.closed
+	if !closed {
+		f.work.Go(do)
 	}
-	f.work.Add(1)
-	return true
+	f.mu.Unlock()
+	if closed {
+		do()
+	}
 }
 
 // forks bounds how many machines are restored at the same time by one Fork.

@@ -3,50 +3,197 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
+
 	"thaw/guestinit/agentclient"
-	"thaw/snapshot/store"
 	"thaw/vmm/vmmproc"
 )
 
-var errSoon = errors.New("fleet: not made yet")
+// Machine is a running machine. All it says comes from a hostile guest or from the
+// VMM process beside it. Operations on it are done one after the other, in no order
+// that callers could rely on; Close ends the one under way.
+type Machine struct {
+	id       string
+	fleet    *Fleet
+	shell    *shell
+	hostname string
 
-type images struct{}
-type pool struct{}
-type building struct{}
+	op chan struct{} // has one element while an operation is under way
 
-func newImages(*Fleet) *images { return nil }
-func (*images) close()         {}
-func newPool(*Fleet) *pool     { return nil }
-func (*pool) close()           {}
+	mu       sync.Mutex
+	client   *agentclient.Client // protected by mu; replaced by Rollback
+	current  *held               // protected by mu; the snapshot that it was last restored from or saved as
+	overlays int                 // protected by mu; that the VMM has
+	paused   bool                // protected by mu
+	frozen   bool                // protected by mu; saved while paused: Resume thaws
+	record   Record              // protected by mu; of the last restore or rollback
+	closed   bool                // protected by mu
 
-// Machine is a running machine.
-type Machine struct{}
+	closeOnce sync.Once
+	closeErr  error
+}
 
-func (f *Fleet) Template(ctx context.Context, image string, c Class) (string, error) {
-	return "", errSoon
+// begin starts an operation, when no other is under way.
+func (m *Machine) begin(ctx context.Context) error {
+	select {
+	case m.op <- struct{}{}:
+	case <-m.shell.ended:
+		return m.gone()
+	case <-ctx.Done():
+		return fmt.Errorf("fleet: machine %s: wait for another operation: %w", m.id, context.Cause(ctx))
+	}
+	if m.isClosed() || !m.shell.alive() {
+		m.end()
+		return m.gone()
+	}
+	return nil
 }
-func (f *Fleet) Restore(ctx context.Context, s RestoreSpec) (*Machine, error) { return nil, errSoon }
-func (f *Fleet) Fork(ctx context.Context, snapshot string, specs []RestoreSpec) ([]*Machine, error) {
-	return nil, errSoon
+
+func (m *Machine) end() { <-m.op }
+
+func (m *Machine) isClosed() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.closed
 }
-func (c *Checkpoint) Durable(ctx context.Context) (*store.Manifest, error) { return nil, errSoon }
-func (m *Machine) ID() string                                              { return "" }
-func (m *Machine) Agent() *agentclient.Client                              { return nil }
-func (m *Machine) Warm(runtime string) (uint64, bool)                      { return 0, false }
-func (m *Machine) Checkpoint(ctx context.Context, s CheckpointSpec) (*Checkpoint, error) {
-	return nil, errSoon
+
+// generation is the machine's.
+func (m *Machine) generation() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.record.Generation
 }
-func (m *Machine) Rollback(ctx context.Context, snapshot string) (Record, error) {
-	return Record{}, errSoon
+
+// advance makes h what the machine is based on, with all that change does. After an
+// error, which says that the machine is closed, h is released and change has not run.
+func (m *Machine) advance(h *held, change func()) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		h.release()
+		return m.gone()
+	}
+	m.current.release()
+	m.current = h
+	change()
+	return nil
 }
-func (m *Machine) Fork(ctx context.Context, specs []RestoreSpec) ([]*Machine, *Checkpoint, error) {
-	return nil, nil, errSoon
+
+// gone is the error of a machine that has ended.
+func (m *Machine) gone() error {
+	select {
+	case <-m.shell.ended:
+		return fmt.Errorf("fleet: machine %s: %w: %s", m.id, ErrEnded, m.shell.exit)
+	default:
+		return fmt.Errorf("fleet: machine %s: %w", m.id, ErrEnded)
+	}
 }
-func (m *Machine) Pause(ctx context.Context) error  { return errSoon }
-func (m *Machine) Resume(ctx context.Context) error { return errSoon }
-func (m *Machine) Exited() <-chan struct{}          { return nil }
-func (m *Machine) Exit() vmmproc.Exit               { return vmmproc.Exit{} }
-func (m *Machine) Record() Record                   { return Record{} }
-func (m *Machine) Snapshot() string                 { return "" }
-func (m *Machine) Class() Class                     { return Class{} }
-func (m *Machine) Close(ctx context.Context) error  { return errSoon }
+
+// ID is the machine's name, as it was asked for.
+func (m *Machine) ID() string { return m.id }
+
+// Class is the machine's size.
+func (m *Machine) Class() Class { return m.shell.class }
+
+// Agent talks to the machine's agent. Rollback ends its connections: ask again then.
+func (m *Machine) Agent() *agentclient.Client {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.client
+}
+
+// Warm is the exec id of the warm interpreter of a runtime: "python", "node".
+func (m *Machine) Warm(runtime string) (execID uint64, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	execID, ok = m.current.warm[runtime]
+	return execID, ok
+}
+
+// Snapshot is the id of the snapshot that the machine was last restored from, rolled
+// back to, or saved as.
+func (m *Machine) Snapshot() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.current.id
+}
+
+// Record is that of the last restore or rollback.
+func (m *Machine) Record() Record {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.record
+}
+
+// Process is the machine's thaw-vmm, for its counters and console.
+func (m *Machine) Process() *vmmproc.Process { return m.shell.proc }
+
+// Exited is closed when the machine's process is gone; from then on Exit tells how.
+func (m *Machine) Exited() <-chan struct{} { return m.shell.ended }
+
+// Exit is how the process ended.
+func (m *Machine) Exit() vmmproc.Exit { return m.shell.exit }
+
+// Pause stops the machine where it stands. Its connections stay, and wait.
+func (m *Machine) Pause(ctx context.Context) error {
+	if err := m.begin(ctx); err != nil {
+		return err
+	}
+	defer m.end()
+	if err := m.shell.proc.Pause(ctx); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.paused = true
+	return nil
+}
+
+// Resume lets a paused machine go on. On one that runs it does nothing.
+func (m *Machine) Resume(ctx context.Context) error {
+	if err := m.begin(ctx); err != nil {
+		return err
+	}
+	defer m.end()
+	m.mu.Lock()
+	client, frozen := m.client, m.frozen
+	m.mu.Unlock()
+	if err := m.shell.proc.Resume(ctx); err != nil {
+		return err
+	}
+	if frozen {
+		if err := client.Thaw(ctx); err != nil {
+			return m.fail(err)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.paused, m.frozen = false, false
+	return nil
+}
+
+// fail destroys the machine, whose state is not known any more.
+func (m *Machine) fail(err error) error {
+	return errors.Join(err, m.Close(context.Background()))
+}
+
+// Close destroys the machine and gives back all that it held. The error names what
+// could not be given back. It takes milliseconds: callers need not wait for it.
+func (m *Machine) Close(ctx context.Context) error {
+	m.closeOnce.Do(func() {
+		m.mu.Lock()
+		m.closed = true
+		m.client.Close()
+		m.mu.Unlock()
+		m.closeErr = m.shell.destroy(ctx, m.fleet)
+		m.mu.Lock()
+		m.current.release()
+		m.mu.Unlock()
+		m.fleet.mu.Lock()
+		delete(m.fleet.machines, m)
+		m.fleet.mu.Unlock()
+		m.fleet.pool.poke()
+	})
+	return m.closeErr
+}

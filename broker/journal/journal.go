@@ -63,6 +63,9 @@ func Open(dir string) (*Journal, error) {
 	return &Journal{dir: dir, lock: lock}, nil
 }
 
+// Dir is the journal's directory.
+func (j *Journal) Dir() string { return j.dir }
+
 // Close gives the lock back.
 func (j *Journal) Close() error { return j.lock.Close() }
 

@@ -1,0 +1,112 @@
+package fleet
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"thaw/broker/berth"
+	"thaw/guestinit/agentclient"
+	"thaw/guestinit/agentproto"
+)
+
+// awaken lets a paused machine run with a new generation, and returns the client of
+// its agent once that has acknowledged. The request is on its way before the machine
+// runs: no round trip is waited for between. After an error the machine must be
+// destroyed.
+func (f *Fleet) awaken(ctx context.Context, s *shell, hostname string) (*agentclient.Client, uint64, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, f.cfg.AckTimeout, errLate)
+	defer cancel()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+
+	ahead, err := s.berth.DialAhead(ctx, agentproto.Port)
+	if err != nil {
+		return nil, 0, err
+	}
+	resumed := make(chan struct{})
+	first := &starter{Conn: ahead, start: func() {
+		go func() {
+			defer close(resumed)
+			if err := s.proc.Resume(ctx); err != nil {
+				fail(err)
+			}
+		}()
+	}}
+	client := agentclient.New(dialer(s, first))
+	g, err := f.newGeneration(hostname)
+	if err != nil {
+		ahead.Close()
+		return nil, 0, err
+	}
+	_, err = client.SetGeneration(ctx, g)
+	first.wait(resumed)
+	if err != nil {
+		client.Close()
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+			err = fmt.Errorf("%w (%w)", cause, err)
+		}
+		return nil, 0, fmt.Errorf("fleet: machine of shell %s: %w: %w", s.berth.ID, ErrNotAcknowledged, err)
+	}
+	return client, g.Number, nil
+}
+
+// errLate is the cause when a guest takes too long.
+var errLate = errors.New("no answer in time")
+
+// newGeneration makes a generation with fresh randomness.
+func (f *Fleet) newGeneration(hostname string) (agentproto.Generation, error) {
+	secret := make([]byte, agentproto.SeedSize+agentproto.MachineIDSize)
+	rand.Read(secret) // never fails
+	if hostname == "" {
+		hostname = "thaw"
+	}
+	g := agentproto.Generation{
+		Number: f.generation.Add(1), Seed: secret[:agentproto.SeedSize], MachineID: secret[agentproto.SeedSize:],
+		Wall: time.Now().UnixNano(), Hostname: hostname,
+	}
+	if err := g.Validate(); err != nil {
+		return g, fmt.Errorf("fleet: generation: %w", err)
+	}
+	return g, nil
+}
+
+// dialer gives out first, once, then new connections.
+func dialer(s *shell, first net.Conn) func(ctx context.Context) (net.Conn, error) {
+	var once sync.Once
+	return func(ctx context.Context) (c net.Conn, err error) {
+		once.Do(func() { c = first })
+		if c != nil {
+			return c, nil
+		}
+		return s.berth.Dial(ctx, agentproto.Port)
+	}
+}
+
+// starter calls start after the first write.
+type starter struct {
+	*berth.Conn
+	once  sync.Once
+	begun bool // read when nobody writes any more
+	start func()
+}
+
+// Write implements net.Conn.
+func (c *starter) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	if err == nil {
+		c.once.Do(func() { c.begun = true; c.start() })
+	}
+	return n, err
+}
+
+// wait waits for what start began. Preconditions: the first write has returned.
+func (c *starter) wait(done <-chan struct{}) {
+	if c.begun {
+		<-done
+	}
+}

@@ -1,0 +1,220 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"thaw/snapshot/pageindex"
+	"thaw/snapshot/store"
+)
+
+// maxImages is how many images that nobody uses stay open.
+const maxImages = 64
+
+// images keeps the snapshots that are in use, or were a short while ago.
+type images struct {
+	f *Fleet
+
+	mu      sync.Mutex
+	byID    map[string]*image   // protected by mu
+	loading map[string]*loading // protected by mu
+	tick    int64               // protected by mu
+}
+
+// loading is an image that is being opened from the store.
+type loading struct {
+	done chan struct{} // closed when the others are set
+	err  error
+}
+
+// held is one use of an image. While it lasts the snapshot cannot be deleted.
+type held struct {
+	*image
+	images *images
+
+	lease *store.Lease // protected by images.mu; nil while the image is not in the store
+	once  sync.Once
+}
+
+func newImages(f *Fleet) *images {
+	return &images{f: f, byID: map[string]*image{}, loading: map[string]*loading{}}
+}
+
+// release ends the use.
+func (h *held) release() {
+	if h == nil {
+		return
+	}
+	h.once.Do(func() {
+		x := h.images
+		x.mu.Lock()
+		h.image.refs--
+		delete(h.image.unleased, h)
+		if h.lease != nil {
+			h.lease.Release()
+		}
+		if h.image.refs == 0 && x.byID[h.image.id] != h.image {
+			h.image.close() // it was forgotten meanwhile
+		}
+		x.trim()
+		x.mu.Unlock()
+	})
+}
+
+// get opens a snapshot, or finds it open. Errors are those of the store.
+func (x *images) get(ctx context.Context, id string) (*held, error) {
+	for {
+		x.mu.Lock()
+		if im := x.byID[id]; im != nil {
+			h, err := x.hold(im)
+			x.mu.Unlock()
+			return h, err
+		}
+		l := x.loading[id]
+		if l == nil {
+			l = &loading{done: make(chan struct{})}
+			x.loading[id] = l
+			x.mu.Unlock()
+			l.err = x.load(ctx, id)
+			x.mu.Lock()
+			delete(x.loading, id)
+			x.mu.Unlock()
+			close(l.done)
+		} else {
+			x.mu.Unlock()
+			select {
+			case <-l.done:
+			case <-ctx.Done():
+				return nil, fmt.Errorf("fleet: open snapshot %.40s: %w", id, context.Cause(ctx))
+			}
+		}
+		// The other's context may be why it failed: then try by ourselves.
+		if l.err != nil && (ctx.Err() != nil || !errors.Is(l.err, context.Canceled) && !errors.Is(l.err, context.DeadlineExceeded)) {
+			return nil, l.err
+		}
+	}
+}
+
+// hold counts a use. Preconditions: mu is held.
+func (x *images) hold(im *image) (*held, error) {
+	if im.failed != nil {
+		return nil, fmt.Errorf("fleet: snapshot %s: %w", im.id, im.failed)
+	}
+	h := &held{image: im, images: x}
+	if im.stored {
+		lease, err := x.f.cfg.Store.Lease(im.id)
+		if err != nil { // deleted meanwhile
+			x.forget(im)
+			return nil, err
+		}
+		h.lease = lease
+	} else {
+		if im.unleased == nil {
+			im.unleased = map[*held]bool{}
+		}
+		im.unleased[h] = true
+	}
+	im.refs++
+	x.tick++
+	im.used = x.tick
+	return h, nil
+}
+
+// put makes a new image known and holds it.
+func (x *images) put(im *image) (*held, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.byID[im.id] = im
+	return x.hold(im)
+}
+
+// again counts one more use of an image that is used.
+func (x *images) again(im *image) (*held, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.hold(im)
+}
+
+// settle notes whether an image got into the store. Those who use it since before have
+// no lease: they get one.
+func (x *images) settle(im *image, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	im.stored, im.failed = err == nil, err
+	for h := range im.unleased {
+		if err == nil {
+			h.lease, _ = x.f.cfg.Store.Lease(im.id) // it is there since a moment ago
+		}
+	}
+	im.unleased = nil
+	x.trim()
+}
+
+// forget drops an image from the list; those who use it go on. Preconditions: mu is
+// held.
+func (x *images) forget(im *image) {
+	delete(x.byID, im.id)
+	if im.refs == 0 {
+		im.close()
+	}
+}
+
+// trim closes what nobody uses and has not been used for longest. Preconditions: mu
+// is held.
+func (x *images) trim() {
+	for {
+		var oldest *image
+		idle := 0
+		for _, im := range x.byID {
+			if im.refs > 0 || !im.stored && im.failed == nil {
+				continue
+			}
+			if idle++; oldest == nil || im.failed != nil || im.used < oldest.used {
+				oldest = im
+			}
+		}
+		if oldest == nil || idle <= maxImages && oldest.failed == nil {
+			return
+		}
+		x.forget(oldest)
+	}
+}
+
+// close closes all images. Preconditions: none is used.
+func (x *images) close() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, im := range x.byID {
+		im.refs = 0
+		x.forget(im)
+	}
+}
+
+// planOf returns the image's plan, for one use.
+func (x *images) planOf(im *image) *shared {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return im.plan.use()
+}
+
+// hasHot says whether the image's hot pages are known.
+func (x *images) hasHot(im *image) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return im.hot
+}
+
+// setHot notes the pages that a machine of this image is going to write.
+func (x *images) setHot(im *image, hot *pageindex.Index) error {
+	plan, err := planFile(im.memory, im.data, hot)
+	if err != nil {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	im.plan.release()
+	im.plan, im.hot = plan, true
+	return nil
+}

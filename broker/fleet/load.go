@@ -1,0 +1,223 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"thaw/broker/boot"
+	"thaw/snapshot/format"
+	"thaw/snapshot/layer"
+	"thaw/snapshot/pageindex"
+	"thaw/snapshot/store"
+)
+
+// Labels of snapshots that are the fleet's own.
+const (
+	labelKey   = "thaw.template" // of templates: what they are made of
+	labelImage = "thaw.image"    // name of the image
+	labelWarm  = "thaw.warm."    // + runtime: exec id of the warm interpreter
+)
+
+// Names of layers outside the store.
+const (
+	externalImage   = "image:"   // + name
+	externalScratch = "scratch:" // + bytes
+)
+
+// load opens a snapshot of the store and makes it known.
+func (x *images) load(ctx context.Context, id string) error {
+	c, err := x.f.cfg.Store.Resolve(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	here, err := x.f.fingerprint(c.Manifest.Labels[labelImage])
+	if err != nil {
+		return err
+	}
+	if err := c.Manifest.Check(here); err != nil {
+		return err
+	}
+	im, err := x.open(ctx, c)
+	if err != nil {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.byID[id] = im
+	x.tick++
+	im.used = x.tick
+	x.trim()
+	return nil
+}
+
+// open makes the image of a chain.
+func (x *images) open(ctx context.Context, c *store.Chain) (_ *image, err error) {
+	m := c.Manifest
+	im := &image{
+		id: m.ID, parent: m.Parent, template: m.Memory[0].Snapshot, stored: true, depth: m.Record.Depth, warm: warmOf(m.Labels), imageName: m.Labels[labelImage],
+		class: Class{MemoryMiB: int64(m.Machine.MemoryBytes / mib), VCPUs: m.Machine.VCPUs}, memory: c.Index, data: c.Base,
+	}
+	defer func() {
+		if err != nil {
+			im.close()
+		}
+	}()
+	if im.state, err = copyState(c.State); err != nil {
+		return nil, err
+	}
+	if im.base, err = x.baseOf(ctx, im.template, c.Memory[0]); err != nil {
+		return nil, err
+	}
+	if err := im.openOverlays(ctx, c); err != nil {
+		return nil, err
+	}
+	for _, d := range c.Disks {
+		out := disk{id: d.ID, readOnly: d.ReadOnly, size: d.Size}
+		for i, f := range d.Files {
+			l, err := x.f.openDiskLayer(ctx, d.Layers[i], f)
+			if err != nil {
+				return nil, err
+			}
+			out.layers = append(out.layers, l)
+		}
+		if im.disks = append(im.disks, out); !d.ReadOnly {
+			im.diskSize = d.Size
+		}
+	}
+	im.plan, err = planFile(im.memory, im.data, nil)
+	return im, err
+}
+
+// copyState copies a state file, which was verified, into a sealed memfd: so that
+// nothing that happens to the file reaches a restore.
+func copyState(f *os.File) (*shared, error) {
+	b, err := io.ReadAll(io.NewSectionReader(f, 0, format.MaxFile))
+	if err != nil {
+		return nil, fmt.Errorf("fleet: read state: %w", err)
+	}
+	m, err := sealed("thaw-state", b)
+	if err != nil {
+		return nil, err
+	}
+	return share(m), nil
+}
+
+// baseOf finds the memory of a template in another open image, or loads it.
+func (x *images) baseOf(ctx context.Context, template string, l store.Layer) (*shared, error) {
+	x.mu.Lock()
+	for _, im := range x.byID {
+		if im.template == template {
+			defer x.mu.Unlock()
+			return im.base.use(), nil
+		}
+	}
+	x.mu.Unlock()
+	f, err := l.Load(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	return share(f), nil
+}
+
+// openOverlays loads the layers that the index names, and folds them.
+func (im *image) openOverlays(ctx context.Context, c *store.Chain) error {
+	number := map[uint16]uint16{}
+	for _, u := range c.Index.Sources() {
+		if u.Source < pageindex.FirstOverlay {
+			continue
+		}
+		number[u.Source] = pageindex.FirstOverlay + uint16(len(im.overlays))
+		f, err := c.Memory[u.Source-pageindex.FirstOverlay+1].Load(ctx, false)
+		if err != nil {
+			return err
+		}
+		im.overlays = append(im.overlays, share(f))
+	}
+	im.memory = c.Index.Renumber(func(s uint16) uint16 { return number[s] })
+	return im.fold()
+}
+
+// openDiskLayer takes over a layer of the store, or finds one that is outside of it.
+func (f *Fleet) openDiskLayer(ctx context.Context, r store.Ref, stored *os.File) (*shared, error) {
+	var file *os.File
+	var err error
+	switch name, image := strings.CutPrefix(r.External, externalImage); {
+	case stored != nil:
+		file, err = readOnly(stored)
+	case image:
+		// Its digest is part of the fingerprint, which was compared.
+		file, err = f.cfg.Assets.Image(name)
+	default:
+		size, ok := strings.CutPrefix(r.External, externalScratch)
+		n, perr := strconv.ParseInt(size, 10, 64)
+		if !ok || perr != nil || n != r.Size {
+			return nil, fmt.Errorf("fleet: disk layer %.60q is not known: %w", r.External, store.ErrIncompatible)
+		}
+		if file, err = boot.ScratchTemplate(ctx, n); err == nil {
+			err = sameScratch(ctx, file, r)
+		}
+	}
+	if err != nil {
+		if file != nil {
+			file.Close()
+		}
+		return nil, err
+	}
+	return share(file), nil
+}
+
+// sameScratch compares the empty file system below a disk with the one that the
+// snapshot was made on.
+func sameScratch(ctx context.Context, f *os.File, r store.Ref) error {
+	sum, err := layer.Measure(ctx, f, r.Size)
+	if err != nil {
+		return fmt.Errorf("fleet: scratch disk: %w", err)
+	}
+	if sum.Root().String() != r.Digest {
+		return fmt.Errorf("fleet: scratch disk differs from the snapshot's: %w", store.ErrIncompatible)
+	}
+	return nil
+}
+
+// warmOf reads the labels of warm interpreters.
+func warmOf(labels map[string]string) map[string]uint64 {
+	warm := map[string]uint64{}
+	for k, v := range labels {
+		if runtime, ok := strings.CutPrefix(k, labelWarm); ok {
+			if id, err := strconv.ParseUint(v, 10, 64); err == nil {
+				warm[runtime] = id
+			}
+		}
+	}
+	return warm
+}
+
+// deltaOf reads the index of the changed pages from a state file that a VMM has
+// written: hostile until it is checked.
+func deltaOf(state *os.File, pages, stored uint32) (*pageindex.Index, error) {
+	file, err := format.Read(state, format.Limits{})
+	if err != nil {
+		return nil, fmt.Errorf("fleet: read state: %w", err)
+	}
+	b, err := file.Section(format.SectionMemory)
+	if err != nil {
+		return nil, fmt.Errorf("fleet: read delta: %w", err)
+	}
+	x, err := pageindex.Decode(b, pages)
+	if err != nil {
+		return nil, fmt.Errorf("fleet: read delta: %w", err)
+	}
+	if x.Pages != pages {
+		return nil, fmt.Errorf("fleet: delta of a memory of %d pages, not %d: %w", x.Pages, pages, errors.ErrUnsupported)
+	}
+	if err := x.Validate([]uint32{stored}); err != nil {
+		return nil, fmt.Errorf("fleet: read delta: %w", err)
+	}
+	return x, nil
+}

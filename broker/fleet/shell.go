@@ -1,0 +1,155 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+
+	"thaw/broker/berth"
+	"thaw/broker/boot"
+	"thaw/vmm/vmmproc"
+)
+
+// Ids of disks.
+const (
+	imageDisk    = "vda"
+	writableDisk = "vdb"
+)
+
+// shell is a thaw-vmm with all that a machine needs but its content.
+//
+//	          restore                  resume, work, roll back
+//	generic ───────────▶ bound (paused) ────────────────────▶ rehearsed (paused)
+//	   │                   │                                      │
+//	   └───────────────────┴───────────── taken ──────────────────┘──▶ machine ──▶ destroyed
+type shell struct {
+	berth *berth.Berth
+	proc  *vmmproc.Process
+	class Class
+	kind  Kind
+	image *held // what it is bound to, or nil
+
+	mu  sync.Mutex
+	top *os.File // of the writable disk; nobody else's; protected by mu
+
+	ended chan struct{} // closed when exit is set
+	exit  vmmproc.Exit
+}
+
+// newShell makes a generic shell. diskSize is what its top layer is made for.
+func (f *Fleet) newShell(ctx context.Context, c Class, diskSize int64) (_ *shell, err error) {
+	b, err := f.cfg.Yard.Take(berth.Spec{ID: randomName("shell-"), VCPUs: c.VCPUs, MemoryMiB: c.MemoryMiB})
+	if err != nil {
+		return nil, err
+	}
+	s := &shell{berth: b, class: c, kind: Generic, ended: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			f.logLeft(b.ID, b.Close(context.WithoutCancel(ctx)))
+		}
+	}()
+	if s.top, err = newDisk(b.Dir, diskSize); err != nil {
+		return nil, err
+	}
+	b.OnClose("disk", func() error { return s.setTop(nil) })
+	s.proc, err = vmmproc.Start(ctx, vmmproc.Spec{
+		Shell: true, Binary: f.cfg.VMM, KVM: f.kvm, VCPUs: c.VCPUs, MemoryBytes: uint64(c.MemoryMiB) * mib,
+		Disks:         []vmmproc.Disk{{ID: imageDisk, ReadOnly: true}, {ID: writableDisk}},
+		VsockListener: b.Listener, CID: berth.CID, Balloon: true, ConsoleLog: boot.ConsoleBytes,
+		Cgroup: b.Cgroup, UID: b.UID, GID: b.UID, Dev: f.cfg.Dev,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("fleet: make shell: %w", err)
+	}
+	b.Handed()
+	go s.watch()
+	b.OnClose("thaw-vmm", func() error {
+		err := s.proc.Close()
+		if err == nil {
+			<-s.ended
+		}
+		return err
+	})
+	return s, b.Started(s.proc.PID())
+}
+
+// watch notes the end of the process.
+func (s *shell) watch() {
+	x, err := s.proc.Wait(context.Background())
+	if err != nil {
+		x = vmmproc.Exit{Reason: vmmproc.Crashed, Detail: err.Error()}
+	}
+	s.exit = x
+	close(s.ended)
+}
+
+// alive says whether the process still runs.
+func (s *shell) alive() bool {
+	select {
+	case <-s.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// topFile is the top layer of the writable disk.
+func (s *shell) topFile() *os.File {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.top
+}
+
+// setTop puts a new one in its place, and closes the old one.
+func (s *shell) setTop(top *os.File) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.top
+	s.top = top
+	return old.Close()
+}
+
+// fit makes sure that the top layer has the size of the image's disk.
+func (s *shell) fit(im *image) error {
+	info, err := s.topFile().Stat()
+	if err != nil {
+		return fmt.Errorf("fleet: look at disk layer: %w", err)
+	}
+	if info.Size() == im.diskSize {
+		return nil
+	}
+	if err := s.topFile().Truncate(im.diskSize); err != nil {
+		return fmt.Errorf("fleet: size disk layer: %w", err)
+	}
+	return nil
+}
+
+// become gives the shell the content of an image, paused, whatever it is now.
+func (s *shell) become(ctx context.Context, f *Fleet, im *image) (vmmproc.Restored, error) {
+	plan := f.images.planOf(im)
+	defer plan.release()
+	if s.kind != Generic {
+		return s.proc.Rollback(ctx, im.handOver(plan, s.topFile()), nil)
+	}
+	if err := s.fit(im); err != nil {
+		return vmmproc.Restored{}, err
+	}
+	s.kind = Bound // also after an error: then it is destroyed
+	return s.proc.Restore(ctx, im.handOver(plan, s.topFile()))
+}
+
+// destroy gives back all that the shell holds.
+func (s *shell) destroy(ctx context.Context, f *Fleet) error {
+	err := s.berth.Close(ctx)
+	s.image.release()
+	f.logLeft(s.berth.ID, err)
+	return err
+}
+
+// logLeft reports what could not be given back; the journal still knows of it.
+func (f *Fleet) logLeft(id string, err error) {
+	if err != nil {
+		f.cfg.Log.Error("shell left something behind", "shell", id, "error", err)
+	}
+}
