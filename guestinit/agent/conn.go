@@ -100,6 +100,12 @@ func (c *conn) handle(f agentproto.Frame) error {
 		return c.get(f.Payload)
 	case agentproto.FrameList:
 		return c.list(f.Payload)
+	case agentproto.FrameFreeze:
+		return c.freeze(f.Payload)
+	case agentproto.FrameThaw:
+		return c.thaw()
+	case agentproto.FrameGeneration:
+		return c.generation(f.Payload)
 	case agentproto.FrameShutdown:
 		return c.shutdown()
 	}

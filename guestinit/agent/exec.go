@@ -61,6 +61,10 @@ func (s *Server) launch(req agentproto.ExecRequest, control bool) (*execution, e
 		s: s, link: newLink(), id: s.execIDs.Add(1), req: req, terms: make(chan terms),
 		cancel: make(chan struct{}), abandoned: make(chan struct{}), finished: make(chan struct{}),
 	}
+	if err := s.freezer.gate.enter(); err != nil {
+		return nil, err
+	}
+	defer s.freezer.gate.leave()
 	if err := s.addExec(e); err != nil {
 		return nil, err
 	}

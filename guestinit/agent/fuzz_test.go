@@ -43,12 +43,23 @@ func FuzzServer(f *testing.F) {
 	add(msg(agentproto.FrameGet, agentproto.GetRequest{Path: "a/b", Max: 9}))
 	add(msg(agentproto.FrameList, agentproto.ListRequest{Max: 5}))
 	add(data(agentproto.FrameStdin, agentproto.FlagEnd, "x"), msg(agentproto.FrameSignal, agentproto.Signal{Number: 9}), msg(agentproto.FrameCancel, nil))
+	add(msg(agentproto.FrameFreeze, agentproto.FreezeRequest{Wait: time.Millisecond}), msg(agentproto.FrameInfo, nil), msg(agentproto.FrameThaw, nil))
+	add(msg(agentproto.FrameGeneration, agentproto.Generation{
+		Number: 1, Seed: make([]byte, agentproto.SeedSize), Wall: time.Now().UnixNano(), Hostname: "h", MachineID: make([]byte, agentproto.MachineIDSize),
+	}), msg(agentproto.FrameThaw, nil))
+	add(msg(agentproto.FrameAttach, agentproto.AttachRequest{ExecID: 1}), data(agentproto.FrameStdin, 0, "x"))
 	fx := newFixture(f, func(c *agent.Config) { c.Log = func(string, ...any) {} })
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		for off := 0; off+agentproto.HeaderSize <= len(wire); {
 			switch agentproto.FrameType(wire[off]) {
 			case agentproto.FrameExec, agentproto.FrameShutdown:
 				t.Skip("runs programs, or ends the agent")
+			case agentproto.FrameFreeze:
+				n := min(int(wire[off+4])|int(wire[off+5])<<8, len(wire)-off-agentproto.HeaderSize)
+				var req agentproto.FreezeRequest
+				if agentproto.Decode(wire[off+agentproto.HeaderSize:][:n], &req) == nil && (req.DropCaches || req.ReportFree) {
+					t.Skip("would drop this host's caches")
+				}
 			}
 			n := int(wire[off+4]) | int(wire[off+5])<<8 | int(wire[off+6])<<16 | int(wire[off+7])<<24
 			if n < 0 || n > agentproto.MaxPayload {

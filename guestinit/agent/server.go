@@ -48,6 +48,9 @@ type Config struct {
 	// Drain is how long processes that outlive an exec's main one may go on
 	// before they are killed. 0 is DefaultDrain.
 	Drain time.Duration
+	// Renewer does the steps of a generation. Optional: without one,
+	// generations are refused.
+	Renewer Renewer
 }
 
 // DefaultDrain lets a pipeline's last program finish after its shell.
@@ -61,6 +64,7 @@ type Server struct {
 	buffers sync.Pool
 	execIDs atomic.Uint64
 	wg      sync.WaitGroup // connections
+	freezer freezer
 
 	mu    sync.Mutex
 	conns map[*conn]struct{}      // protected by mu

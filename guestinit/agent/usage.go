@@ -21,6 +21,7 @@ func (s *Server) Info() agentproto.Info {
 		Controllers: s.cfg.Cgroups.Controllers(), Skipped: s.cfg.Cgroups.Skipped(),
 		Uptime: uptime(), AgentRSS: residentBytes(),
 	}
+	info.Generation, info.Frozen = s.freezer.state()
 	if s.cfg.Phases != nil {
 		info.Phases = s.cfg.Phases()
 	}

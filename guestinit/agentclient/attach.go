@@ -38,8 +38,14 @@ func (c *Client) Attach(ctx context.Context, id uint64, stdio ExecIO) (*Process,
 }
 
 // Abandon closes the process's connection. A persistent exec goes on without
-// it; any other is killed.
-func (p *Process) Abandon() { p.cn.nc.Close() }
+// it; any other is killed. It does nothing once the exec has ended.
+func (p *Process) Abandon() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ended { // else the connection may serve another request by now
+		p.cn.nc.Close()
+	}
+}
 
 // Started is the agent's answer to the request.
 func (p *Process) Started() agentproto.Started { return p.started }

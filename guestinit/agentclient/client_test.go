@@ -71,6 +71,24 @@ func TestHostileGuest(t *testing.T) {
 	list := func(c *agentclient.Client) error { _, err := c.ListFiles(ctx, "", 2); return err }
 	get := func(c *agentclient.Client) error { _, err := c.GetFile(ctx, "a", io.Discard, 4); return err }
 	info := func(c *agentclient.Client) error { _, err := c.Info(ctx); return err }
+	attach := func(stdio agentclient.ExecIO) func(c *agentclient.Client) error {
+		return func(c *agentclient.Client) error {
+			p, err := c.Attach(ctx, 7, stdio)
+			if err != nil {
+				return err
+			}
+			_, err = p.Wait()
+			return err
+		}
+	}
+	freeze := func(c *agentclient.Client) error {
+		_, err := c.Freeze(ctx, agentproto.FreezeRequest{})
+		return err
+	}
+	generation := func(c *agentclient.Client) error {
+		_, err := c.SetGeneration(ctx, newGeneration(7))
+		return err
+	}
 	new := func() *wire { return &wire{t: t} }
 	started := func() *wire { return new().msg(agentproto.FrameStarted, agentproto.Started{PID: 1}) }
 	for _, c := range []struct {
@@ -101,6 +119,18 @@ func TestHostileGuest(t *testing.T) {
 		{"early ok of put", new().msg(agentproto.FrameOK, nil), func(c *agentclient.Client) error {
 			return c.PutFile(ctx, "a", 0o600, -1, &slowReader{})
 		}, agentproto.ErrProtocol},
+		{"attach not started", new().msg(agentproto.FrameOK, nil), attach(agentclient.ExecIO{}), agentproto.ErrProtocol},
+		{"attach to another", started().msg(agentproto.FrameExit, agentproto.ExitStatus{Cause: agentproto.CauseExited}), attach(agentclient.ExecIO{}), agentproto.ErrProtocol},
+		{"attach credit over window", new().msg(agentproto.FrameStarted, agentproto.Started{ExecID: 7, StdinOpen: true, StdinCredit: 1 << 31}), attach(agentclient.ExecIO{}), agentproto.ErrProtocol},
+		{"attach output over cap", new().msg(agentproto.FrameStarted, agentproto.Started{ExecID: 7}).data(agentproto.FrameStderr, 0, []byte("12345")),
+			attach(agentclient.ExecIO{StderrMax: 4}), agentproto.ErrProtocol},
+		{"freeze in negative time", new().msg(agentproto.FrameOK, agentproto.FreezeResult{Took: -1}), freeze, agentproto.ErrProtocol},
+		{"freeze timeout", new().msg(agentproto.FrameError, agentproto.Error{Code: agentproto.CodeFreezeTimeout}), freeze, agentproto.ErrFreezeTimeout},
+		{"another generation", new().msg(agentproto.FrameOK, agentproto.GenerationResult{Number: 6}), generation, agentproto.ErrProtocol},
+		{"no generation", new().msg(agentproto.FrameOK, nil), generation, agentproto.ErrProtocol},
+		{"stale generation", new().msg(agentproto.FrameError, agentproto.Error{Code: agentproto.CodeStale}), generation, agentproto.ErrStale},
+		{"generation lost", new(), generation, io.EOF},
+		{"wrong answer to thaw", new().msg(agentproto.FrameStarted, agentproto.Started{}), func(c *agentclient.Client) error { return c.Thaw(ctx) }, agentproto.ErrProtocol},
 		{"reported error", new().msg(agentproto.FrameError, agentproto.Error{Code: agentproto.CodeNoSpace}), list, agentproto.ErrNoSpace},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -108,6 +138,12 @@ func TestHostileGuest(t *testing.T) {
 				t.Errorf("error is %v, want %v", err, c.want)
 			}
 		})
+	}
+}
+
+func newGeneration(n uint64) agentproto.Generation {
+	return agentproto.Generation{
+		Number: n, Seed: make([]byte, agentproto.SeedSize), Wall: time.Now().UnixNano(), Hostname: "h", MachineID: make([]byte, agentproto.MachineIDSize),
 	}
 }
 
@@ -131,7 +167,9 @@ func TestBadRequestsAreNotSent(t *testing.T) {
 	_, execErr := c.Exec(ctx, agentproto.ExecRequest{}, agentclient.ExecIO{})
 	_, getErr := c.GetFile(ctx, "../x", io.Discard, 1)
 	_, listErr := c.ListFiles(ctx, "", 0)
-	for _, err := range []error{execErr, getErr, listErr, c.PutFile(ctx, "/x", 0, 0, nil)} {
+	_, freezeErr := c.Freeze(ctx, agentproto.FreezeRequest{Wait: -1})
+	_, generationErr := c.SetGeneration(ctx, newGeneration(0))
+	for _, err := range []error{execErr, getErr, listErr, freezeErr, generationErr, c.PutFile(ctx, "/x", 0, 0, nil)} {
 		if !errors.Is(err, agentproto.ErrBadRequest) {
 			t.Errorf("error is %v", err)
 		}
@@ -211,6 +249,11 @@ func FuzzGuest(f *testing.F) {
 	f.Add(w().data(agentproto.FrameFileData, 0, []byte("abc")).
 		msg(agentproto.FrameOK, agentproto.FileInfo{Path: "a", Type: agentproto.TypeFile, Size: 3}).b)
 	f.Add(w().msg(agentproto.FrameError, agentproto.Error{Code: agentproto.CodeBusy}).b)
+	f.Add(w().msg(agentproto.FrameOK, agentproto.FreezeResult{Took: 5, FreeBytes: 7}).b)
+	f.Add(w().msg(agentproto.FrameOK, agentproto.GenerationResult{Number: 7, Wall: 5}).b)
+	f.Add(w().msg(agentproto.FrameStarted, agentproto.Started{ExecID: 7, StdoutAt: 5, StdinOpen: true, StdinCredit: 3}).
+		data(agentproto.FrameStderr, 0, []byte("err")).
+		msg(agentproto.FrameExit, agentproto.ExitStatus{Cause: agentproto.CauseExited, OutputLost: true}).b)
 	f.Fuzz(func(t *testing.T, answer []byte) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -233,5 +276,17 @@ func FuzzGuest(f *testing.F) {
 		if out.Len() > 8 {
 			t.Fatalf("%d bytes of output, cap 8", out.Len())
 		}
+		out.Reset()
+		if p, err := c.Attach(ctx, 7, agentclient.ExecIO{Stdin: strings.NewReader("input"), Stdout: &out, StdoutMax: 8}); err == nil {
+			_, _ = p.Wait()
+		}
+		if out.Len() > 8 {
+			t.Fatalf("%d bytes of output attached, cap 8", out.Len())
+		}
+		_, _ = c.Freeze(ctx, agentproto.FreezeRequest{})
+		if r, err := c.SetGeneration(ctx, newGeneration(7)); err == nil && r.Number != 7 {
+			t.Fatalf("generation %d was acknowledged", r.Number)
+		}
+		_ = c.Thaw(ctx)
 	})
 }

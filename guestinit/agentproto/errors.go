@@ -19,8 +19,13 @@ const (
 	CodeNoSpace     Code = "no_space"     // the disk or its quota is full
 	CodeTooLarge    Code = "too_large"    // over the bound that the request set
 	CodeNotExecable Code = "not_execable" // the kernel cannot load the program
-	CodeBusy        Code = "busy"         // too many execs, or shutting down
+	CodeBusy        Code = "busy"         // too many execs, frozen, or shutting down
 	CodeInternal    Code = "internal"     // the agent's own failure
+
+	CodeFreezeTimeout Code = "freeze_timeout" // the processes did not stand still in time
+	CodeStale         Code = "stale"          // the generation is not newer than the last one
+	CodeLingering     Code = "lingering"      // connections to outside are left that cannot be ended
+	CodeUnsupported   Code = "unsupported"    // not on this kind of machine
 )
 
 // Error is a failure that the agent reports. errors.Is compares by Code with
@@ -43,6 +48,11 @@ var (
 	ErrNotExecable = &Error{Code: CodeNotExecable}
 	ErrBusy        = &Error{Code: CodeBusy}
 	ErrInternal    = &Error{Code: CodeInternal}
+
+	ErrFreezeTimeout = &Error{Code: CodeFreezeTimeout}
+	ErrStale         = &Error{Code: CodeStale}
+	ErrLingering     = &Error{Code: CodeLingering}
+	ErrUnsupported   = &Error{Code: CodeUnsupported}
 )
 
 // Error returns the message.

@@ -30,6 +30,10 @@ type Info struct {
 	Phases []Phase `cbor:"10,keyasint,omitempty"`
 	// AgentRSS is the agent's resident memory in bytes.
 	AgentRSS int64 `cbor:"11,keyasint,omitempty"`
+	// Generation is the number of the last one, or 0.
+	Generation uint64 `cbor:"12,keyasint,omitempty"`
+	// Frozen says that all execs are frozen and none can start.
+	Frozen bool `cbor:"13,keyasint,omitempty"`
 }
 
 // Phase is one step of the boot; At is its end, since the kernel started.

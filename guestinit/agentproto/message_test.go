@@ -22,8 +22,8 @@ func messages() []any {
 			Controllers: []string{"cpu"}, Uptime: time.Second, Phases: []Phase{{"init", time.Millisecond}}, AgentRSS: 5},
 		&ExecRequest{Argv: []string{"a", "\xff", ""}, Env: []string{"A=1"}, Cwd: "/x", UID: 1, GID: 2,
 			Limits:    Limits{MemoryBytes: 1 << 20, Pids: 1, CPUMilli: 10, CPUSeconds: 1, FileSizeBytes: 1, OpenFiles: 3, StackBytes: 1 << 20, AddressSpaceBytes: 1, Processes: 1},
-			StdoutCap: 1, StderrCap: 2, Timeout: time.Second, Grace: time.Second, Stdin: true},
-		&Started{PID: 5, ExecID: 6, Skipped: []string{"memory"}},
+			StdoutCap: 1, StderrCap: 2, Timeout: time.Second, Grace: time.Second, Stdin: true, Persist: true},
+		&Started{PID: 5, ExecID: 6, Skipped: []string{"memory"}, StdoutAt: 1, StderrAt: 2, StdinAt: 3, StdinOpen: true, StdinCredit: 4},
 		&Signal{Number: 15},
 		&ExitStatus{Code: -1, Signal: 9, Cause: CauseOOM, Usage: Usage{CPU: 1, OOMKills: 1}, StdoutBytes: 10, StdoutDropped: 5, DiskFull: true, Detail: "starved"},
 		&PutRequest{Path: "a/b", Mode: 0o644, Size: -1},
@@ -33,6 +33,19 @@ func messages() []any {
 		&Entries{Files: []FileInfo{{Path: "a/\xff", Type: TypeFile, Size: 1, Mode: 0o4755, Nlink: 1, ModTime: -5}}},
 		&Usage{CPU: 5, DiskTotal: 6},
 		&Error{Code: CodeNotFound, Message: "no", Errno: 2},
+		&AttachRequest{ExecID: 7},
+		&FreezeRequest{Wait: time.Second, DropCaches: true, ReportFree: true},
+		&FreezeResult{Took: 1, Prepared: 2, Execs: 3, FreeBytes: 4},
+		generation(),
+		&GenerationResult{Number: 1, Steps: GenerationSteps{Random: 1, Clock: 2, Identity: 3, Connections: 4, File: 5, Hooks: 6},
+			WallBefore: 1, Wall: 2, Destroyed: 3, Frozen: true},
+	}
+}
+
+func generation() *Generation {
+	return &Generation{
+		Number: 1 << 63, Seed: bytes.Repeat([]byte{0xa5}, SeedSize), Wall: 1_800_000_000_000_000_000,
+		Hostname: "sandbox-7.example", MachineID: bytes.Repeat([]byte{0x5a}, MachineIDSize),
 	}
 }
 
@@ -171,9 +184,45 @@ func TestGuestClaimsAreBounded(t *testing.T) {
 		{"many skipped", &Started{Skipped: make([]string, 33)}},
 		{"long message", &Error{Code: "x", Message: strings.Repeat("x", 5000)}},
 		{"no code", &Error{}},
+		{"position before the stream", &Started{StdoutAt: -1}},
+		{"position of input", &Started{StdinAt: -1}},
+		{"credit over the window", &Started{StdinCredit: StdinWindow + 1}},
+		{"negative time of freezing", &FreezeResult{Took: -1}},
+		{"negative free memory", &FreezeResult{FreeBytes: -1}},
+		{"negative time of a step", &GenerationResult{Steps: GenerationSteps{Connections: -1}}},
+		{"negative connections", &GenerationResult{Destroyed: -1}},
 	} {
 		if c.v.Validate() == nil {
 			t.Errorf("%s was accepted", c.name)
+		}
+	}
+}
+
+func TestCheckpointRequestBounds(t *testing.T) {
+	if err := generation().Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(g *Generation){
+		"zero":            func(g *Generation) { g.Number = 0 },
+		"short seed":      func(g *Generation) { g.Seed = g.Seed[1:] },
+		"long seed":       func(g *Generation) { g.Seed = make([]byte, SeedSize+1) },
+		"1970":            func(g *Generation) { g.Wall = 0 },
+		"negative clock":  func(g *Generation) { g.Wall = -g.Wall },
+		"far future":      func(g *Generation) { g.Wall = 1<<63 - 1 },
+		"short id":        func(g *Generation) { g.MachineID = nil },
+		"no hostname":     func(g *Generation) { g.Hostname = "" },
+		"long hostname":   func(g *Generation) { g.Hostname = strings.Repeat("x", MaxHostname+1) },
+		"hostname bytes":  func(g *Generation) { g.Hostname = "a\nb" },
+		"hostname hyphen": func(g *Generation) { g.Hostname = "-a" },
+	} {
+		g := generation()
+		if change(g); g.Validate() == nil {
+			t.Errorf("%s was accepted", name)
+		}
+	}
+	for _, r := range []*FreezeRequest{{Wait: -1}, {Wait: MaxFreezeWait + 1}} {
+		if r.Validate() == nil {
+			t.Errorf("%+v was accepted", r)
 		}
 	}
 }

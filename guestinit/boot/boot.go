@@ -16,6 +16,7 @@ import (
 	"thaw/guestinit/agent"
 	"thaw/guestinit/agentproto"
 	"thaw/guestinit/cgroup"
+	"thaw/guestinit/generation"
 	"thaw/guestinit/launch"
 	"thaw/guestinit/reaper"
 )
@@ -113,10 +114,15 @@ func (m *Machine) startAgent(ctx context.Context) error {
 	if m.disk, err = os.Open(Workspace); err != nil {
 		return fmt.Errorf("open disk: %w", err)
 	}
+	renewer, err := generation.New(generation.Dir)
+	if err != nil {
+		return err
+	}
 	m.Server, err = agent.New(agent.Config{
 		Workspace: Workspace, Disks: []string{Workspace, "/tmp"},
 		Launcher: l, Reaper: r, Cgroups: groups,
 		Log: Log, Shutdown: m.PowerOff, Image: image, Phases: m.Phases,
+		Renewer: renewer,
 	})
 	if err != nil {
 		return err

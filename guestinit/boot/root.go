@@ -3,11 +3,13 @@ package boot
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 
 	"golang.org/x/sys/unix"
 
 	"thaw/guestinit/cgroup"
+	"thaw/guestinit/generation"
 )
 
 // composeRoot builds the root that jobs see below newRoot.
@@ -34,7 +36,27 @@ func composeRoot() error {
 	if err != nil {
 		return fmt.Errorf("mount cgroup2: %w", err)
 	}
+	if err := composeRun(newRoot); err != nil {
+		return err
+	}
 	return composeDev(newRoot + "/dev")
+}
+
+// composeRun makes the directory where jobs read what a generation sets, and
+// has /etc/machine-id lead there.
+func composeRun(root string) error {
+	dir := root + generation.Dir
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := mount("thaw", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=755,size=64k"); err != nil {
+		return err
+	}
+	id := root + "/etc/machine-id"
+	if err := os.Remove(id); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.Symlink(generation.Dir+"/machine-id", id)
 }
 
 // composeDev makes a /dev of what programs expect and nothing else: the

@@ -36,6 +36,8 @@ type Config struct {
 type Manager struct {
 	path        string
 	dir         *os.File // of the parent group
+	freeze      *os.File // cgroup.freeze of the parent, open since opening costs time
+	events      *os.File // cgroup.events of the parent
 	controllers []string
 	next        atomic.Uint64
 
@@ -64,9 +66,15 @@ func New(cfg Config) (*Manager, error) {
 		return nil, fmt.Errorf("cgroup: open parent: %w", err)
 	}
 	m := &Manager{path: path, dir: dir, controllers: have}
+	if m.freeze, err = os.OpenFile(filepath.Join(path, "cgroup.freeze"), os.O_WRONLY, 0); err != nil {
+		return nil, errors.Join(fmt.Errorf("cgroup: open freezer: %w", err), dir.Close())
+	}
+	if m.events, err = os.Open(filepath.Join(path, "cgroup.events")); err != nil {
+		return nil, errors.Join(fmt.Errorf("cgroup: open events: %w", err), dir.Close(), m.freeze.Close())
+	}
 	if cfg.ReserveBytes > 0 && m.has("memory") {
 		if err := m.reserve(cfg.ReserveBytes); err != nil {
-			return nil, errors.Join(err, dir.Close())
+			return nil, errors.Join(err, dir.Close(), m.freeze.Close(), m.events.Close())
 		}
 	}
 	m.refill()
@@ -216,7 +224,7 @@ func (m *Manager) Close() error {
 		spare.rmdir()
 	}
 	m.wg.Wait()
-	err := m.dir.Close()
+	err := errors.Join(m.dir.Close(), m.freeze.Close(), m.events.Close())
 	if rmErr := unix.Rmdir(m.path); rmErr != nil {
 		err = errors.Join(err, fmt.Errorf("cgroup: remove parent: %w", rmErr))
 	}

@@ -52,6 +52,7 @@ func Run(t *testing.T, c *agentclient.Client, opts Options) {
 		{"DiskFull", s.diskFull},
 		{"Reaping", s.reaping},
 		{"Persist", s.persist},
+		{"Checkpoint", s.checkpoint},
 	} {
 		t.Run(g.name, g.run)
 	}
