@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,10 +33,24 @@ func NewMemfd(name string, size int64) (*os.File, error) {
 	return f, nil
 }
 
+// The kernel seals only when nobody holds a page, and waits 150 ms for that itself. On
+// a busy host a page that was just written or collapsed may be held for longer, by a
+// CPU's list of pages on their way to the LRU.
+const (
+	sealTries = 8
+	sealPause = 20 * time.Millisecond
+)
+
 // Seal makes a memfd unchangeable for every process that has it. The error wraps
 // ErrWritable if one has it mapped for writing.
 func Seal(f *os.File) error {
-	_, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals)
+	var err error
+	for range sealTries {
+		if _, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); !errors.Is(err, unix.EBUSY) {
+			break
+		}
+		time.Sleep(sealPause)
+	}
 	if errors.Is(err, unix.EBUSY) {
 		return fmt.Errorf("layer: seal memfd: %w", ErrWritable)
 	}
