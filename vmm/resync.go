@@ -27,7 +27,7 @@ import (
 // Where the program is in guest memory: below 1 MiB, which Linux leaves alone.
 // Everything there is put back afterwards.
 const (
-	programTables = 0x9000  // PML4, PDPT
+	programTables = 0xa000  // PML4, PML4 once more, PDPT
 	programPDs    = 0x30000 // one for each GiB
 	programCode   = 0x50000
 	programEnd    = 0x9f000
@@ -150,13 +150,18 @@ func (m *Machine) program(entries []memimage.Entry) ([]byte, error) {
 
 // identityTables maps all of a machine's memory at its own addresses, by pages of
 // 2 MiB.
+//
+// On pvm hosts bit 12 of CR3 tells kernel mode from user mode, and the host may use
+// the other page of the pair: both are the same here.
 func identityTables() []byte {
 	le := binary.LittleEndian
 	const writable = 7 // and present, and user mode's: a native guest's kernel runs there
-	b := make([]byte, 2*guestmem.PageSize)
-	le.PutUint64(b, programTables+guestmem.PageSize|writable)
+	b := make([]byte, 3*guestmem.PageSize)
+	for top := range 2 {
+		le.PutUint64(b[top*guestmem.PageSize:], programTables+2*guestmem.PageSize|writable)
+	}
 	for i := range uint64(programGiBs) {
-		le.PutUint64(b[guestmem.PageSize+8*i:], programPDs+i*guestmem.PageSize|writable)
+		le.PutUint64(b[2*guestmem.PageSize+8*i:], programPDs+i*guestmem.PageSize|writable)
 	}
 	return b
 }
