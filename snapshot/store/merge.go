@@ -130,7 +130,7 @@ func (g *merge) copyPages(ctx context.Context, moves []pageindex.Move) (Ref, err
 			}
 			files[m.Source] = f
 		}
-		if err := CopyPages(tmp, f, m); err != nil {
+		if err := copyPages(tmp, f, m); err != nil {
 			return Ref{}, err
 		}
 	}

@@ -9,9 +9,9 @@ import (
 	"thaw/snapshot/pageindex"
 )
 
-// CopyPages carries out one move, from an overlay to the file that takes its place.
+// copyPages carries out one move, from an overlay to the file that takes its place.
 // The kernel copies; where it cannot between these files, it goes through a buffer.
-func CopyPages(to, from *os.File, m pageindex.Move) error {
+func copyPages(to, from *os.File, m pageindex.Move) error {
 	const page = pageindex.PageSize
 	off, at, left := int64(m.From)*page, int64(m.To)*page, int(m.Count)*page
 	buf := make([]byte, min(left, 1<<20))
