@@ -309,6 +309,8 @@ func (s *saving) store(c *Checkpoint, im *image, overlay *shared) error {
 		c.stored, c.err = draft.Commit(context.Background(), content)
 		if c.err != nil {
 			s.f.cfg.Log.Error("checkpoint is not durable", "snapshot", c.ID, "error", c.err)
+		} else if overlay != nil {
+			s.f.images.cache(c.stored.Memory[len(c.stored.Memory)-1].Digest, overlay.File)
 		}
 		s.f.images.settle(im, c.err)
 		h.release()

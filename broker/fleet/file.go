@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"thaw/snapshot/format"
+	"thaw/snapshot/hot"
 	"thaw/snapshot/layer"
 )
 
@@ -24,6 +25,7 @@ const (
 type shared struct {
 	*os.File
 	refs atomic.Int32
+	free func() // instead of closing it, or nil
 }
 
 // share returns f with one user.
@@ -43,9 +45,44 @@ func (s *shared) use() *shared {
 
 // release takes a user away; of nil none.
 func (s *shared) release() {
-	if s != nil && s.refs.Add(-1) == 0 {
-		s.File.Close()
+	if s == nil || s.refs.Add(-1) > 0 {
+		return
 	}
+	if s.free != nil {
+		s.free()
+		return
+	}
+	s.File.Close()
+}
+
+// shareHot returns the base and the overlays of a snapshot's memory, which goes back
+// to the cache when the last of them is released.
+func shareHot(m *hot.Memory) (base *shared, overlays []*shared) {
+	var users atomic.Int32
+	one := func(f *os.File) *shared {
+		s := share(f)
+		users.Add(1)
+		s.free = func() {
+			if users.Add(-1) == 0 {
+				m.Release()
+			}
+		}
+		return s
+	}
+	base = one(m.Base)
+	for _, f := range m.Overlays {
+		overlays = append(overlays, one(f))
+	}
+	return base, overlays
+}
+
+// duplicate returns another descriptor of f.
+func duplicate(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("fleet: duplicate descriptor: %w", err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 // sealed returns a memfd that holds b and can never be changed.

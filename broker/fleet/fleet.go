@@ -34,6 +34,7 @@ import (
 	"thaw/broker/berth"
 	"thaw/broker/boot"
 	"thaw/internal/hostinfo"
+	"thaw/snapshot/hot"
 	"thaw/snapshot/store"
 )
 
@@ -76,6 +77,7 @@ type Config struct {
 	Dev    bool // the host may lack cgroup v2
 	Pool   Pool
 
+	HotBytes      int64         // of snapshots' memory that stay in memory; 0: 4 GiB
 	DiskBytes     int64         // of the writable disk; 0: 1 GiB
 	ReadyTimeout  time.Duration // of a template's boot; 0: 30 s
 	AckTimeout    time.Duration // from a restore to its acknowledgement; 0: 2 s
@@ -113,6 +115,7 @@ type Fleet struct {
 	digests    digests
 	booter     *boot.Booter
 	generation atomic.Uint64
+	hot        *hot.Cache
 	images     *images
 	pool       *pool
 
@@ -146,6 +149,7 @@ func New(cfg Config) (*Fleet, error) {
 	// their own start by less than one a microsecond.
 	f.generation.Store(uint64(time.Now().UnixMicro()))
 	f.ctx, f.stop = context.WithCancel(context.Background())
+	f.hot = hot.New(cfg.HotBytes)
 	f.images = newImages(f)
 	f.pool = newPool(f)
 	return f, nil
@@ -157,6 +161,9 @@ func setDefaults(c *Config) {
 	}
 	if c.Observe == nil {
 		c.Observe = func(Record) {}
+	}
+	if c.HotBytes == 0 {
+		c.HotBytes = 4 << 30
 	}
 	if c.DiskBytes == 0 {
 		c.DiskBytes = 1 << 30
@@ -218,6 +225,7 @@ func (f *Fleet) Close(ctx context.Context) error {
 		return errors.Join(errs...)
 	}
 	f.images.close()
+	f.hot.Close()
 	return errors.Join(append(errs, f.kvm.Close())...)
 }
 

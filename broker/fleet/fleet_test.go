@@ -24,7 +24,7 @@ import (
 // rig is a fleet with what it stands on.
 type rig struct {
 	*Fleet
-	t       *testing.T
+	t       testing.TB
 	dir     string
 	journal *journal.Journal
 
@@ -35,7 +35,7 @@ type rig struct {
 // storeDir keeps templates for all tests of a run: building one takes seconds.
 var storeDir string
 
-func newRig(t *testing.T, change func(*Config)) *rig {
+func newRig(t testing.TB, change func(*Config)) *rig {
 	t.Helper()
 	kvmtest.Device(t)
 	if storeDir == "" {
@@ -127,7 +127,7 @@ func (r *rig) restore(snapshot string) *Machine {
 }
 
 // sh runs a line of shell in the machine.
-func sh(t *testing.T, m *Machine, line string) string {
+func sh(t testing.TB, m *Machine, line string) string {
 	t.Helper()
 	out, code := try(t, m, line)
 	if code != 0 {
@@ -136,7 +136,7 @@ func sh(t *testing.T, m *Machine, line string) string {
 	return strings.TrimSpace(out)
 }
 
-func try(t *testing.T, m *Machine, line string) (string, int) {
+func try(t testing.TB, m *Machine, line string) (string, int) {
 	t.Helper()
 	var out bytes.Buffer
 	p, err := m.Agent().Exec(t.Context(), agentproto.ExecRequest{Argv: []string{"/bin/sh", "-c", line}}, agentclient.ExecIO{Stdout: &out, Stderr: &out})

@@ -7,7 +7,6 @@ import (
 	"thaw/snapshot/layer"
 	"thaw/snapshot/memimage"
 	"thaw/snapshot/pageindex"
-	"thaw/snapshot/store"
 	"thaw/vmm/vmmproc"
 )
 
@@ -164,8 +163,9 @@ func copyPages(overlays []*shared, moves []pageindex.Move) (*shared, error) {
 	if err != nil {
 		return nil, err
 	}
+	buf := make([]byte, mib)
 	for _, m := range moves {
-		if err = store.CopyPages(f, overlays[m.Source-pageindex.FirstOverlay].File, m); err != nil {
+		if err = copyRun(f, overlays[m.Source-pageindex.FirstOverlay].File, m, buf); err != nil {
 			break
 		}
 	}
@@ -177,4 +177,19 @@ func copyPages(overlays []*shared, moves []pageindex.Move) (*shared, error) {
 		return nil, err
 	}
 	return share(f), nil
+}
+
+// copyRun carries out one move.
+func copyRun(to, from *os.File, m pageindex.Move, buf []byte) error {
+	for done := int64(0); done < int64(m.Count)*pageSize; {
+		b := buf[:min(int64(len(buf)), int64(m.Count)*pageSize-done)]
+		if _, err := from.ReadAt(b, int64(m.From)*pageSize+done); err != nil {
+			return err
+		}
+		if _, err := to.WriteAt(b, int64(m.To)*pageSize+done); err != nil {
+			return err
+		}
+		done += int64(len(b))
+	}
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 
 	"thaw/snapshot/pageindex"
@@ -137,6 +138,20 @@ func (x *images) again(im *image) (*held, error) {
 	return x.hold(im)
 }
 
+// cache gives the cache of memory a file that was stored under a digest, so that it is
+// not read again. file stays the caller's.
+func (x *images) cache(digest string, file *os.File) {
+	f, err := duplicate(file)
+	if err == nil {
+		if err = x.f.hot.Put(digest, f); err != nil {
+			f.Close()
+		}
+	}
+	if err != nil {
+		x.f.cfg.Log.Debug("memory of a snapshot is not kept", "error", err)
+	}
+}
+
 // settle notes whether an image got into the store. Those who use it since before have
 // no lease: they get one.
 func (x *images) settle(im *image, err error) {
@@ -175,7 +190,8 @@ func (x *images) trim() {
 				oldest = im
 			}
 		}
-		if oldest == nil || idle <= maxImages && oldest.failed == nil {
+		full := idle > maxImages || x.f.hot.Stats().Bytes > x.f.cfg.HotBytes
+		if oldest == nil || !full && oldest.failed == nil {
 			return
 		}
 		x.forget(oldest)

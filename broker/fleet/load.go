@@ -61,7 +61,7 @@ func (x *images) open(ctx context.Context, c *store.Chain) (_ *image, err error)
 	m := c.Manifest
 	im := &image{
 		id: m.ID, parent: m.Parent, template: m.Memory[0].Snapshot, stored: true, depth: m.Record.Depth, warm: warmOf(m.Labels), imageName: m.Labels[labelImage],
-		class: Class{MemoryMiB: int64(m.Machine.MemoryBytes / mib), VCPUs: m.Machine.VCPUs}, memory: c.Index, data: c.Base,
+		class: Class{MemoryMiB: int64(m.Machine.MemoryBytes / mib), VCPUs: m.Machine.VCPUs}, data: c.Base,
 	}
 	defer func() {
 		if err != nil {
@@ -71,12 +71,12 @@ func (x *images) open(ctx context.Context, c *store.Chain) (_ *image, err error)
 	if im.state, err = copyState(c.State); err != nil {
 		return nil, err
 	}
-	if im.base, err = x.baseOf(ctx, im.template, c.Memory[0]); err != nil {
+	memory, err := x.f.hot.Memory(ctx, x.f.cfg.Store, c)
+	if err != nil {
 		return nil, err
 	}
-	if err := im.openOverlays(ctx, c); err != nil {
-		return nil, err
-	}
+	im.base, im.overlays = shareHot(memory)
+	im.memory = memory.Index
 	for _, d := range c.Disks {
 		out := disk{id: d.ID, readOnly: d.ReadOnly, size: d.Size}
 		for i, f := range d.Files {
@@ -106,41 +106,6 @@ func copyState(f *os.File) (*shared, error) {
 		return nil, err
 	}
 	return share(m), nil
-}
-
-// baseOf finds the memory of a template in another open image, or loads it.
-func (x *images) baseOf(ctx context.Context, template string, l store.Layer) (*shared, error) {
-	x.mu.Lock()
-	for _, im := range x.byID {
-		if im.template == template {
-			defer x.mu.Unlock()
-			return im.base.use(), nil
-		}
-	}
-	x.mu.Unlock()
-	f, err := l.Load(ctx, true)
-	if err != nil {
-		return nil, err
-	}
-	return share(f), nil
-}
-
-// openOverlays loads the layers that the index names, and folds them.
-func (im *image) openOverlays(ctx context.Context, c *store.Chain) error {
-	number := map[uint16]uint16{}
-	for _, u := range c.Index.Sources() {
-		if u.Source < pageindex.FirstOverlay {
-			continue
-		}
-		number[u.Source] = pageindex.FirstOverlay + uint16(len(im.overlays))
-		f, err := c.Memory[u.Source-pageindex.FirstOverlay+1].Load(ctx, false)
-		if err != nil {
-			return err
-		}
-		im.overlays = append(im.overlays, share(f))
-	}
-	im.memory = c.Index.Renumber(func(s uint16) uint16 { return number[s] })
-	return im.fold()
 }
 
 // openDiskLayer takes over a layer of the store, or finds one that is outside of it.

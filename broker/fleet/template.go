@@ -111,6 +111,8 @@ func (f *Fleet) buildTemplate(ctx context.Context, key, image string, c Class) (
 	if err != nil {
 		return "", err
 	}
+	// What was just made is the most likely to be used: it stays in memory.
+	f.images.cache(m.Memory[0].Digest, t.memory)
 	t.record.Op, t.record.Snapshot, t.record.Class = OpTemplate, m.ID, c
 	f.note(&t.record, t.clock)
 	return m.ID, nil

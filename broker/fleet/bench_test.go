@@ -1,0 +1,129 @@
+package fleet
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+)
+
+// samples collects the times of phases, in milliseconds.
+type samples map[string][]float64
+
+func (s samples) add(r Record) {
+	s["ack"] = append(s["ack"], r.Ack)
+	for _, p := range r.Phases {
+		s[p.Name] = append(s[p.Name], p.MS)
+	}
+}
+
+func (s samples) report(b *testing.B) {
+	b.ReportMetric(0, "ns/op")
+	slices.Sort(s["ack"])
+	b.ReportMetric(s["ack"][len(s["ack"])/2], "ack-p50-ms")
+	if b.N == 1 {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		list := s[name]
+		slices.Sort(list)
+		fmt.Printf("%-32s p50 %8.3f  p10 %8.3f  min %8.3f  max %8.3f ms\n", name, list[len(list)/2], list[len(list)/10], list[0], list[len(list)-1])
+	}
+}
+
+func benchRestore(b *testing.B, kind Kind, change func(*Config)) {
+	r := newRig(b, change)
+	id := r.template(small)
+	s := samples{}
+	for range b.N {
+		r.awaitShells(Generic, 2)
+		r.awaitShells(kind, 1)
+		time.Sleep(30 * time.Millisecond)
+		m := r.restore(id)
+		if m.Record().Shell != kind {
+			b.Fatalf("shell is %s", m.Record().Shell)
+		}
+		s.add(m.Record())
+		start := time.Now()
+		sh(b, m, "true")
+		s["exec sh"] = append(s["exec sh"], ms(time.Since(start)))
+		start = time.Now()
+		m.Close(b.Context())
+		s["close"] = append(s["close"], ms(time.Since(start)))
+	}
+	s.report(b)
+}
+
+func BenchmarkRestoreRehearsed(b *testing.B) { benchRestore(b, Rehearsed, nil) }
+
+func BenchmarkRestoreGeneric(b *testing.B) {
+	benchRestore(b, Generic, func(c *Config) { c.Pool.Rehearsed = -1 })
+}
+
+func BenchmarkRollback(b *testing.B) {
+	r := newRig(b, nil)
+	m := r.restore(r.template(small))
+	sh(b, m, "echo x > /workspace/x")
+	c, err := m.Checkpoint(b.Context(), CheckpointSpec{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := samples{}
+	for range b.N {
+		sh(b, m, "echo y > /workspace/x")
+		time.Sleep(30 * time.Millisecond)
+		rec, err := m.Rollback(b.Context(), c.ID)
+		if err != nil {
+			b.Fatal(err)
+		}
+		s.add(rec)
+	}
+	s.report(b)
+}
+
+func BenchmarkCheckpoint(b *testing.B) {
+	r := newRig(b, nil)
+	m := r.restore(r.template(small))
+	s := samples{}
+	for i := range b.N {
+		sh(b, m, "echo y >> /workspace/x")
+		time.Sleep(30 * time.Millisecond)
+		c, err := m.Checkpoint(b.Context(), CheckpointSpec{})
+		if err != nil {
+			b.Fatal(i, err)
+		}
+		c.Record.Ack = c.Record.Pause
+		s.add(c.Record)
+		if _, err := c.Durable(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	s.report(b)
+}
+
+func BenchmarkFork100(b *testing.B) {
+	r := newRig(b, func(c *Config) { c.Pool.Generic = 8; c.Pool.Rehearsed = -1 })
+	m := r.restore(r.template(small))
+	c, err := m.Checkpoint(b.Context(), CheckpointSpec{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := samples{}
+	for range b.N {
+		r.awaitShells(Generic, 8)
+		start := time.Now()
+		forks, err := r.Fork(b.Context(), c.ID, make([]RestoreSpec, 100))
+		if err != nil {
+			b.Fatal(err)
+		}
+		s["ack"] = append(s["ack"], ms(time.Since(start)))
+		for _, f := range forks {
+			for _, p := range f.Record().Phases {
+				s[p.Name] = append(s[p.Name], p.MS)
+			}
+			f.Close(b.Context())
+		}
+	}
+	s.report(b)
+}
