@@ -13,11 +13,9 @@ import (
 	"os"
 	"runtime/debug"
 
-	"github.com/mdlayher/vsock"
-	"golang.org/x/sys/unix"
-
 	"thaw/guestinit/agentproto"
 	"thaw/guestinit/boot"
+	"thaw/guestinit/vsock"
 )
 
 // Memory of the agent: it shares the machine with jobs, and lives on little.
@@ -47,13 +45,12 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	// Any context id: a restored machine may have got another.
-	l, err := vsock.ListenContextID(unix.VMADDR_CID_ANY, agentproto.Port, nil)
+	l, err := vsock.Listen(agentproto.Port)
 	if err != nil {
-		return fmt.Errorf("listen on vsock port %d: %w", agentproto.Port, err)
+		return err
 	}
-	go m.AnnounceReady(func() (net.Conn, error) { return vsock.Dial(vsock.Host, agentproto.ReadyPort, nil) })
-	if err := m.Serve(hostOnly{l}); err != nil {
+	go m.AnnounceReady(func() (net.Conn, error) { return vsock.Dial(vsock.Host, agentproto.ReadyPort) })
+	if err := m.Serve(l); err != nil {
 		return err
 	}
 	// The server closes its listener only when the machine ends.
@@ -61,22 +58,4 @@ func run() error {
 		select {}
 	}
 	return errors.New("listener was closed")
-}
-
-// hostOnly refuses peers other than the host: vsock has a loopback, and what
-// is in the guest is not to be trusted with the agent.
-type hostOnly struct{ *vsock.Listener }
-
-// Accept returns the next connection of the host's.
-func (l hostOnly) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if a, ok := c.RemoteAddr().(*vsock.Addr); ok && a.ContextID == vsock.Host {
-			return c, nil
-		}
-		c.Close()
-	}
 }

@@ -421,15 +421,20 @@ func (s *suite) jobCannot(t *testing.T) {
 	s.shell(t, "test -r /run/thaw/generation && test -r /etc/machine-id")
 }
 
-// generationTime measures the whole exchange over a warm connection and its
-// steps, for the log.
+// generationTime measures, for the log, a ping, the exchange over a connection
+// that exists and over a new one, and the steps.
 func (s *suite) generationTime(t *testing.T) {
 	const n = 50
 	steps := map[string][]time.Duration{}
-	names := []string{"exchange", "random", "clock", "identity", "connections", "file", "hooks", "freeze"}
+	names := []string{"ping", "exchange", "connected", "random", "clock", "identity", "connections", "file", "hooks", "freeze"}
 	for range n {
-		steps["freeze"] = append(steps["freeze"], s.freeze(t).Took)
 		g := s.next(t)
+		ping := time.Now()
+		if err := s.c.Ping(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		steps["ping"] = append(steps["ping"], time.Since(ping))
+		steps["freeze"] = append(steps["freeze"], s.freeze(t).Took)
 		start := time.Now()
 		g.Wall = start.UnixNano()
 		res, err := s.c.SetGeneration(context.Background(), g)
@@ -442,6 +447,16 @@ func (s *suite) generationTime(t *testing.T) {
 		} {
 			steps[name] = append(steps[name], d)
 		}
+		// As after a restore: over a new connection.
+		g = s.next(t)
+		s.freeze(t)
+		s.c.CloseIdle()
+		start = time.Now()
+		g.Wall = start.UnixNano()
+		if _, err := s.c.SetGeneration(context.Background(), g); err != nil {
+			t.Fatal(err)
+		}
+		steps["connected"] = append(steps["connected"], time.Since(start))
 	}
 	for _, name := range names {
 		d := steps[name]
