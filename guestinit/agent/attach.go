@@ -52,7 +52,7 @@ func (e *execution) attach(c *conn) (ok bool, err error) {
 	// Nothing of the exec's may come before STARTED.
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	started := agentproto.Started{PID: int32(e.proc.PID), ExecID: e.id, Skipped: e.s.cfg.Cgroups.Skipped()}
+	started := agentproto.Started{PID: int32(e.proc.PID), ExecID: e.id, Skipped: e.s.cfg.Cgroups.Skipped(), Cold: e.s.warm.coldReason(e.id)}
 	c.setCurrent(e)
 	ok = e.link.attach(c, func() {
 		started.StdoutAt, started.StderrAt = e.stdout.sent, e.stderr.sent

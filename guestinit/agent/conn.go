@@ -92,6 +92,12 @@ func (c *conn) handle(f agentproto.Frame) error {
 		return c.send(agentproto.FrameOK, u)
 	case agentproto.FrameExec:
 		return c.startExec(f.Payload)
+	case agentproto.FrameWarm:
+		return c.startWarm(f.Payload)
+	case agentproto.FrameRun:
+		return c.runWarm(f.Payload)
+	case agentproto.FrameCode:
+		return c.runCode(f.Payload)
 	case agentproto.FrameAttach:
 		return c.attachExec(f.Payload)
 	case agentproto.FramePut:

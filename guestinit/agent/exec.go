@@ -23,7 +23,8 @@ type execution struct {
 	group   *cgroup.Group
 	proc    *reaper.Proc
 	started time.Time
-	detail  string // of the cause; set by await
+	detail  string        // of the cause; set by await
+	spent   time.Duration // processor time before it became the job that it is, which is not the job's
 
 	stdin          *stdin // nil if the job has none
 	stdout, stderr *output

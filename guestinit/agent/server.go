@@ -60,6 +60,7 @@ const DefaultDrain = 250 * time.Millisecond
 type Server struct {
 	cfg     Config
 	root    *os.File // of the workspace
+	warm    *warmSet
 	null    *os.File // /dev/null, standard input of jobs without one
 	buffers sync.Pool
 	execIDs atomic.Uint64
@@ -92,7 +93,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, errors.Join(fmt.Errorf("agent: open null device: %w", err), root.Close())
 	}
 	return &Server{
-		cfg: cfg, root: root, null: null,
+		cfg: cfg, root: root, null: null, warm: newWarmSet(),
 		buffers: sync.Pool{New: func() any { return new(buffer) }},
 		conns:   make(map[*conn]struct{}),
 		execs:   make(map[*execution]struct{}),

@@ -62,9 +62,10 @@ func (e *execution) status(forced agentproto.Cause, wall time.Duration) agentpro
 		e.s.cfg.Log("agent: exec %d: %v", e.id, err)
 		st.CPU = time.Duration(ended.Rusage.Utime.Nano() + ended.Rusage.Stime.Nano())
 	}
+	st.CPU = max(st.CPU-e.spent, 0)
 	f := facts{
 		forced: forced, oomKills: st.OOMKills, pidsRefused: st.PidsRefused,
-		cpu: st.CPU, cpuLimit: time.Duration(e.req.Limits.CPUSeconds) * time.Second,
+		cpu: st.CPU, cpuLimit: time.Duration(e.req.Limits.CPUSeconds)*time.Second - e.spent,
 		diskFull: e.s.diskFull(),
 	}
 	s := agentproto.ExitStatus{

@@ -155,6 +155,10 @@ type Started struct {
 	// StdinCredit is the credit that an attached connection starts with; an
 	// exec's first connection starts with StdinWindow.
 	StdinCredit uint32 `cbor:"8,keyasint,omitempty"`
+
+	// Cold says, in an answer to a RunRequest, why a fresh interpreter runs the
+	// job; "" if the warm one does.
+	Cold string `cbor:"9,keyasint,omitempty"`
 }
 
 // Validate checks the bounds of what a guest may claim.
@@ -164,6 +168,8 @@ func (s *Started) Validate() error {
 		return errors.New("position in a stream is negative")
 	case s.StdinCredit > StdinWindow:
 		return fmt.Errorf("stdin credit of %d is over the window", s.StdinCredit)
+	case len(s.Cold) > 256:
+		return errors.New("reason of a cold start is too long")
 	}
 	return validSkipped(s.Skipped)
 }

@@ -54,7 +54,7 @@ type WarmResult struct {
 	Modules int64         `cbor:"4,keyasint"` // loaded
 	Missing []string      `cbor:"5,keyasint,omitempty"`
 	Took    time.Duration `cbor:"6,keyasint"` // from its start until it waited
-	// MemoryBytes is what its cgroup holds, or 0 where that is not counted.
+	// MemoryBytes is what it holds, shared files included.
 	MemoryBytes int64 `cbor:"7,keyasint,omitempty"`
 }
 

@@ -11,8 +11,9 @@ import (
 //go:embed python/runner.py python/thaw_warm/*.py node/*.js node/native.node
 var runners embed.FS
 
-// Dir is where the agent puts the runners.
-const Dir = "/run/thaw/warm"
+// Dir is where the agent puts the runners. Programs can be mapped there, as
+// the addon must be, unlike on the small file system of /run/thaw.
+const Dir = "/run/thaw-warm"
 
 // Install writes the runners below dir, which jobs can read and nobody but
 // root can write. It replaces what is there.

@@ -88,12 +88,8 @@ function real(name) {
 }
 
 function enter(argv, environ) {
-  for (const name of Object.keys(process.env)) {
-    if (!Object.hasOwn(environ, name)) delete process.env[name];
-  }
-  for (const [name, value] of Object.entries(environ)) {
-    if (process.env[name] !== value) process.env[name] = value;
-  }
+  for (const name of Object.keys(process.env)) delete process.env[name];
+  Object.assign(process.env, environ); // in the job's order, which programs can see
   Module._initPaths(); // of NODE_PATH
   process.argv = [process.execPath, path.resolve(argv[1]), ...argv.slice(2)];
   Object.defineProperty(process, 'argv0', { ...Object.getOwnPropertyDescriptor(process, 'argv0'), value: argv[0] });

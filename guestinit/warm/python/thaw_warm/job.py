@@ -89,11 +89,8 @@ def run(chosen, code, environ, warm_modules):
 
 
 def _enter(chosen, environ):
-    for name in [name for name in os.environ if name not in environ]:
-        del os.environ[name]
-    for name, value in environ.items():
-        if os.environ.get(name) != value:
-            os.environ[name] = value
+    os.environ.clear()
+    os.environ.update(environ)  # in the job's order, which programs can see
     time.tzset()
     generation.renew_multiprocessing()
     sys.executable = sys._base_executable = chosen.executable

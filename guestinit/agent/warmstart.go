@@ -1,0 +1,140 @@
+package agent
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"thaw/guestinit/agentproto"
+	"thaw/guestinit/warm"
+)
+
+// startWarm starts an interpreter and answers when it waits.
+func (c *conn) startWarm(payload []byte) error {
+	var req agentproto.WarmRequest
+	if ok, err := c.decode(payload, &req); !ok {
+		return err
+	}
+	res, err := c.s.startWarm(req)
+	if err != nil {
+		return c.sendError(err)
+	}
+	return c.send(agentproto.FrameOK, res)
+}
+
+func (s *Server) startWarm(req agentproto.WarmRequest) (agentproto.WarmResult, error) {
+	argv, err := warm.Runtime(req.Runtime).Argv(s.warm.dir, req.Preload)
+	if err != nil {
+		return agentproto.WarmResult{}, &agentproto.Error{Code: agentproto.CodeBadRequest, Message: err.Error()}
+	}
+	if err := s.warm.install(); err != nil {
+		return agentproto.WarmResult{}, err
+	}
+	s.SetHooks(s.warm)
+	// Not to be frozen half warm.
+	if err := s.freezer.gate.enter(); err != nil {
+		return agentproto.WarmResult{}, err
+	}
+	defer s.freezer.gate.leave()
+	began := time.Now()
+	// With a standard input, which a job may want: one that does not has the
+	// interpreter put /dev/null there.
+	e, err := s.launch(agentproto.ExecRequest{Argv: argv, Env: req.Env, Cwd: "/", Stdin: true, Persist: true}, true)
+	if err != nil {
+		return agentproto.WarmResult{}, err
+	}
+	it := &interpreter{s: s, e: e, conn: warm.NewConn(e.control)}
+	ready, said, err := it.await(req)
+	if err != nil {
+		e.abandon()
+		<-e.finished
+		return agentproto.WarmResult{}, &agentproto.Error{
+			Code: agentproto.CodeInternal, Message: warm.Cut(fmt.Sprintf("%s did not get warm: %v; it said %q", req.Runtime, err, said), 4096),
+		}
+	}
+	it.state = warmFresh
+	s.warm.add(it)
+	go func() {
+		<-e.finished
+		s.warm.remove(it)
+	}()
+	res := agentproto.WarmResult{
+		ExecID: e.id, PID: int32(e.proc.PID), Version: ready.Version, Modules: int64(ready.Modules), Missing: ready.Missing,
+		Took: time.Since(began), MemoryBytes: resident(e.proc.PID),
+	}
+	return res, nil
+}
+
+// resident returns the memory in bytes that a process holds, or 0.
+func resident(pid int) int64 {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0
+	}
+	var size, pages int64
+	if _, err := fmt.Sscan(string(raw), &size, &pages); err != nil {
+		return 0
+	}
+	return pages * int64(os.Getpagesize())
+}
+
+// await waits until the interpreter is ready. What it writes until then is no
+// job's: some libraries greet. It returns the first of it, for an error.
+func (it *interpreter) await(req agentproto.WarmRequest) (ready warm.Answer, said string, err error) {
+	timeout := req.Timeout
+	if timeout == 0 {
+		timeout = agentproto.DefaultWarmTimeout
+	}
+	out := new(discard)
+	if ok, err := it.e.attach(newConn(it.s, out)); !ok || err != nil {
+		return ready, "", fmt.Errorf("agent: attach to interpreter: %w", err)
+	}
+	ready, err = it.conn.Receive(time.Now().Add(timeout), func(a warm.Answer) bool { return a.Kind == warm.KindReady })
+	if err == nil && ready.Runtime != req.Runtime {
+		err = fmt.Errorf("agent: runtime is %q: %w", ready.Runtime, warm.ErrProtocol)
+	}
+	if err == nil {
+		it.e.settle()
+		it.e.link.leave()
+	}
+	return ready, out.text(), err
+}
+
+// discard is the connection of an exec whose output nobody wants. It keeps
+// the first of it.
+type discard struct {
+	net.Conn
+
+	mu   sync.Mutex
+	kept strings.Builder // protected by mu
+}
+
+const discardKeeps = 2 << 10
+
+// Write takes whole frames, as conn writes them.
+func (d *discard) Write(b []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for rest := b; len(rest) >= agentproto.HeaderSize; {
+		n := int(binary.LittleEndian.Uint32(rest[4:]))
+		t, payload := agentproto.FrameType(rest[0]), rest[agentproto.HeaderSize:][:n]
+		if t == agentproto.FrameStdout || t == agentproto.FrameStderr {
+			d.kept.Write(payload[:min(n, discardKeeps-min(d.kept.Len(), discardKeeps))])
+		}
+		rest = rest[agentproto.HeaderSize+n:]
+	}
+	return len(b), nil
+}
+
+func (d *discard) Close() error                     { return nil }
+func (d *discard) SetWriteDeadline(time.Time) error { return nil }
+
+func (d *discard) text() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.kept.String()
+}
