@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"fmt"
 	"os"
 	"testing"
 )
@@ -78,4 +79,29 @@ func BenchmarkFreezeAndDrop(b *testing.B) {
 			b.StartTimer()
 		}
 	})
+}
+
+// BenchmarkRestoreDeep is a restore of a disk of many layers, each with some
+// blocks of its own.
+func BenchmarkRestoreDeep(b *testing.B) {
+	for _, depth := range []int{2, 10, 100} {
+		b.Run(fmt.Sprint(depth), func(b *testing.B) {
+			files := []*os.File{file(b, fill(1, 64<<20)), file(b, nil)}
+			d := mustOpen(b, false, files...)
+			for len(files) < depth {
+				writeAt(b, d, int64(len(files))*64*BlockSize, fill(2, 16*BlockSize))
+				files = append(files, file(b, nil))
+				if err := d.Freeze(files[len(files)-1]); err != nil {
+					b.Fatal(err)
+				}
+			}
+			s := d.State()
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := Restore(files, false, s); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }

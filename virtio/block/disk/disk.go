@@ -75,6 +75,7 @@ type layer struct {
 	file *os.File // held so that the descriptor stays open
 	fd   int
 	id   identity
+	size int64 // in bytes, when it was opened
 	// tryFlags make a read fail rather than block: RWF_NOWAIT, or none where
 	// the file is memory.
 	tryFlags int
@@ -107,18 +108,15 @@ func open(files []*os.File, readOnly bool) (*Disk, error) {
 	if len(files) == 0 || len(files) > MaxLayers {
 		return nil, fmt.Errorf("disk: open %d files: %w", len(files), ErrLayers)
 	}
-	d := &Disk{readOnly: readOnly, scratch: make([]byte, BlockSize)}
+	d := &Disk{readOnly: readOnly, layers: make([]layer, 0, len(files)), scratch: make([]byte, BlockSize)}
 	for i, f := range files {
-		l, err := newLayer(f, !readOnly && i == len(files)-1)
+		l, err := newLayer(f, !readOnly && i == len(files)-1, d.layers)
 		if err != nil {
 			return nil, fmt.Errorf("disk: open layer %d: %w", i, err)
 		}
 		d.layers = append(d.layers, l)
 	}
-	size, err := d.layers[0].length()
-	if err != nil {
-		return nil, fmt.Errorf("disk: stat bottom layer: %w", err)
-	}
+	size := d.layers[0].size
 	if size <= 0 || size%SectorSize != 0 || size > MaxSize {
 		return nil, fmt.Errorf("disk: bottom layer of %d bytes: %w", size, ErrSize)
 	}
@@ -129,32 +127,36 @@ func open(files []*os.File, readOnly bool) (*Disk, error) {
 	return d, nil
 }
 
-func newLayer(f *os.File, write bool) (layer, error) {
+// newLayer opens a layer. What is known of a file in the same file system need not
+// be found out again: a pile of a hundred is opened with a call for each.
+func newLayer(f *os.File, write bool, known []layer) (layer, error) {
 	l := layer{file: f, fd: int(f.Fd())}
-	flags, err := unix.FcntlInt(uintptr(l.fd), unix.F_GETFL, 0)
-	if err != nil {
-		return layer{}, fmt.Errorf("get flags: %w", err)
-	}
-	if write && flags&unix.O_ACCMODE != unix.O_RDWR {
-		return layer{}, fmt.Errorf("not open for reading and writing: %w", ErrLayers)
-	}
-	if l.id, err = identify(f); err != nil {
+	var st unix.Stat_t
+	if err := unix.Fstat(l.fd, &st); err != nil {
 		return layer{}, fmt.Errorf("stat: %w", err)
 	}
-	if err := l.probe(); err != nil {
-		return layer{}, err
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return layer{}, fmt.Errorf("not a regular file: %w", ErrLayers)
 	}
-	return l, nil
+	l.id, l.size = identity{st.Dev, st.Ino}, st.Size
+	if write {
+		flags, err := unix.FcntlInt(uintptr(l.fd), unix.F_GETFL, 0)
+		if err != nil {
+			return layer{}, fmt.Errorf("get flags: %w", err)
+		}
+		if flags&unix.O_ACCMODE != unix.O_RDWR {
+			return layer{}, fmt.Errorf("not open for reading and writing: %w", ErrLayers)
+		}
+	}
+	if n := len(known); n > 0 && known[n-1].id.device == l.id.device {
+		l.tryFlags, l.canTry = known[n-1].tryFlags, known[n-1].canTry
+		return l, nil
+	}
+	return l, l.probe()
 }
 
 // identity tells files apart.
 type identity struct{ device, inode uint64 }
-
-func identify(f *os.File) (identity, error) {
-	var st unix.Stat_t
-	err := unix.Fstat(int(f.Fd()), &st)
-	return identity{st.Dev, st.Ino}, err
-}
 
 // probe finds out how to read without blocking.
 func (l *layer) probe() error {
@@ -173,18 +175,6 @@ func (l *layer) probe() error {
 		l.canTry, l.tryFlags = true, unix.RWF_NOWAIT
 	}
 	return nil
-}
-
-// length is the size of the file in bytes.
-func (l layer) length() (int64, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(l.fd, &st); err != nil {
-		return 0, err
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return 0, fmt.Errorf("not a regular file: %w", ErrLayers)
-	}
-	return st.Size, nil
 }
 
 // empty says whether the file has no data, only a hole or nothing at all.

@@ -16,12 +16,9 @@ func (d *Disk) Freeze(top *os.File) error {
 	if len(d.layers) == MaxLayers {
 		return fmt.Errorf("disk: freeze layer %d: %w", len(d.layers)-1, ErrLayers)
 	}
-	l, err := newLayer(top, true)
+	l, err := newLayer(top, true, d.layers)
 	if err != nil {
 		return fmt.Errorf("disk: open new layer: %w", err)
-	}
-	if _, err := l.length(); err != nil {
-		return fmt.Errorf("disk: stat new layer: %w", err)
 	}
 	empty, err := l.empty()
 	if err != nil {

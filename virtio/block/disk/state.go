@@ -81,12 +81,9 @@ func Rewind(old *Disk, files []*os.File, readOnly bool, s State) *Disk {
 	}
 	d := &Disk{size: old.size, readOnly: readOnly, layers: make([]layer, len(files)), index: old.index, scratch: old.scratch}
 	for i, f := range files {
-		l := old.layers[i]
-		if id, err := identify(f); err == nil && id == l.id {
-			l.file, l.fd = f, int(f.Fd())
-		} else if readOnly || i < len(files)-1 {
-			return nil
-		} else if l, err = newLayer(f, true); err != nil {
+		write := !readOnly && i == len(files)-1
+		l, err := newLayer(f, write, old.layers)
+		if err != nil || l.id != old.layers[i].id && !write {
 			return nil
 		}
 		d.layers[i] = l
@@ -123,11 +120,7 @@ func (d *Disk) checkRuns(runs Runs, low, high int) error {
 		if end == 0 {
 			continue
 		}
-		have, err := d.layers[i].length()
-		if err != nil {
-			return fmt.Errorf("disk: stat layer %d: %w", i, err)
-		}
-		if have < end {
+		if have := d.layers[i].size; have < end {
 			return fmt.Errorf("disk: layer %d has %d bytes, its index needs %d: %w", i, have, end, ErrState)
 		}
 	}
