@@ -116,6 +116,24 @@ func (m *Machine) Rollback(i Image, record *os.File) (r Restored, err error) {
 	return r, err
 }
 
+// Rebase has the machine compare with, and go back to, the same bytes in other files:
+// those of i, whose state and disks are not looked at. The machine goes on as it is.
+// After an error nothing has changed.
+func (m *Machine) Rebase(i Image) error {
+	defer i.Close()
+	if m.image == nil {
+		return fmt.Errorf("vmm: rebase: %w", ErrShell)
+	}
+	base, overlays := i.Base, i.Overlays
+	i.Base, i.Overlays = nil, nil
+	image, err := m.image.Reopen(i.Plan, base, overlays)
+	if err != nil {
+		return fmt.Errorf("vmm: rebase: %w", err)
+	}
+	m.image = image
+	return nil
+}
+
 // open reads the image's state and opens its memory, in place of the one that
 // the machine had. It changes nothing else; after an error the files are closed.
 func (m *Machine) open(i *Image, p *phases) (*State, error) {

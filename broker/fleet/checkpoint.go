@@ -76,7 +76,7 @@ func (m *Machine) checkpoint(ctx context.Context, spec CheckpointSpec) (*Checkpo
 	if err := s.save(ctx); err != nil {
 		return nil, m.fail(err)
 	}
-	c, err := s.finish()
+	c, err := s.finish(ctx)
 	if err != nil {
 		return nil, m.fail(err)
 	}
@@ -199,7 +199,7 @@ func (s *saving) save(ctx context.Context) (err error) {
 }
 
 // finish makes the new image of what the VMM has written, and makes it the machine's.
-func (s *saving) finish() (*Checkpoint, error) {
+func (s *saving) finish(ctx context.Context) (*Checkpoint, error) {
 	im := s.parent.child(s.draft.ID)
 	overlay, err := s.fill(im)
 	if err != nil {
@@ -219,6 +219,9 @@ func (s *saving) finish() (*Checkpoint, error) {
 		s.top = nil
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := s.m.rebase(ctx, h); err != nil {
 		return nil, err
 	}
 	c := &Checkpoint{ID: im.id, Record: s.record(im), durable: make(chan struct{})}

@@ -8,6 +8,7 @@ import (
 
 	"thaw/guestinit/agentclient"
 	"thaw/vmm/vmmproc"
+	"thaw/vmm/vmmproto"
 )
 
 // Machine is a running machine. All it says comes from a hostile guest or from the
@@ -77,6 +78,28 @@ func (m *Machine) advance(h *held, change func()) error {
 	m.current.release()
 	m.current = h
 	change()
+	return nil
+}
+
+// rebase has the VMM use the files of h, which is what it was just saved as, instead
+// of one for each checkpoint that it has made.
+func (m *Machine) rebase(ctx context.Context, h *held) error {
+	m.mu.Lock()
+	many := m.overlays > vmmproto.MaxOverlays-4
+	m.mu.Unlock()
+	if !many {
+		return nil
+	}
+	plan := m.fleet.images.planOf(h.image)
+	defer plan.release()
+	v := h.handOver(plan, nil)
+	v.Disks = nil
+	if err := m.shell.proc.Rebase(ctx, v); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.overlays = len(h.overlays)
 	return nil
 }
 

@@ -28,9 +28,12 @@ func (m machine) Restore(r *vmmproto.Restore, f vmmchild.RestoreFiles) (vmmproto
 	}
 	image.Plan = plan
 	var done vmm.Restored
-	if r.InPlace {
+	switch {
+	case r.Rebase:
+		err = m.Machine.Rebase(image)
+	case r.InPlace:
 		done, err = m.Machine.Rollback(image, f.Record)
-	} else {
+	default:
 		done, err = m.Machine.Restore(image)
 	}
 	if err != nil {

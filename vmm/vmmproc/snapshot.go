@@ -41,6 +41,23 @@ func (p *Process) Rollback(ctx context.Context, i Image, record *os.File) (Resto
 	return p.restore(ctx, i, true, record)
 }
 
+// Rebase gives the machine the files of i for what it was last restored from or saved as: the same bytes in fewer files,
+// since each save adds one. The machine goes on as it is. State is passed and not looked at; disks are left out.
+func (p *Process) Rebase(ctx context.Context, i Image) error {
+	m := vmmproto.Restore{Rebase: true, Base: i.Base != nil, Overlays: len(i.Overlays)}
+	files := []*os.File{i.State, i.Plan}
+	if i.Base != nil {
+		files = append(files, i.Base)
+	}
+	files = append(files, i.Overlays...)
+	reply, err := p.call(ctx, func(id uint64) vmmproto.Message { m.ID = id; return &m }, files...)
+	if err != nil {
+		return err
+	}
+	_, err = orDone[*vmmproto.Restored](p, reply)
+	return err
+}
+
 func (p *Process) restore(ctx context.Context, i Image, inPlace bool, record *os.File) (Restored, error) {
 	m := vmmproto.Restore{
 		InPlace: inPlace, Base: i.Base != nil, Overlays: len(i.Overlays), Record: record != nil, Tracker: i.Tracker,

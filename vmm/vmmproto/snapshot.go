@@ -20,9 +20,13 @@ const MaxOverlays = 16
 // Descriptors, in this order: state; plan; base, if Base; each overlay; each disk's
 // layers, bottom first; the process's page map, if Pagemap; a file for the pages that
 // the machine had made its own, if Record.
+//
+// With Rebase a machine goes on as it is, and has the same image from other files:
+// fewer than its checkpoints have added.
 type Restore struct {
 	ID       uint64 `json:"id"`
 	InPlace  bool   `json:"in_place,omitempty"`
+	Rebase   bool   `json:"rebase,omitempty"`
 	Base     bool   `json:"base,omitempty"`
 	Overlays int    `json:"overlays,omitempty"`
 	Layers   []int  `json:"layers,omitempty"` // of each disk
@@ -109,6 +113,8 @@ func (m *Restore) Validate() error {
 	switch {
 	case m.Overlays < 0 || m.Overlays > MaxOverlays:
 		return fmt.Errorf("overlays %d: not in 0..%d", m.Overlays, MaxOverlays)
+	case m.Rebase && (m.InPlace || m.Pagemap || m.Record || m.Tracker != "" || len(m.Layers) > 0):
+		return fmt.Errorf("rebase: changes nothing but the files of the memory")
 	case len(m.Layers) > MaxDisks:
 		return fmt.Errorf("layers of %d disks, most is %d", len(m.Layers), MaxDisks)
 	}

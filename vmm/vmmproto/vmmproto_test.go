@@ -30,6 +30,7 @@ var daemonMessages = []Message{
 	&SetBalloon{9, 128}, &MemoryStats{10}, shell(),
 	&Restore{ID: 11, Base: true, Overlays: 2, Layers: []int{1, 3}, Pagemap: true, Tracker: "dirty-log"},
 	&Restore{ID: 12, InPlace: true, Layers: []int{1}, Record: true},
+	&Restore{ID: 14, Rebase: true, Base: true, Overlays: 3},
 	&Save{ID: 13, Memory: true, Tops: 1, Tracker: "pagemap", CopyAhead: true, Next: "full", Resume: true},
 }
 
