@@ -13,8 +13,8 @@
 // All of it is time between a restore and its first output, on hosts where a
 // system call costs 7 µs and a page touched for the first time 23 µs. So
 // descriptors are opened and buffers made ahead, no path is longer than
-// needed, and a machine without a network device has no connections to look
-// for.
+// needed, and a machine without a network device that is up has no connections
+// to look for.
 //
 // What is not replaced, since nothing can: /proc/sys/kernel/random/boot_id,
 // AT_RANDOM, hash secrets and address layout of running processes.

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +23,7 @@ type Renewer struct {
 	random *os.File
 	files  *files
 	diag   *sockdiag.Conn // nil in a machine without network devices
+	flags  []*os.File     // of each network device
 	pool   poolInfo
 }
 
@@ -41,8 +45,7 @@ func New(dir string) (*Renewer, error) {
 	if err := r.files.setMachineID(id[:]); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
-	networked, err := hasNetwork()
-	if err == nil && networked {
+	if err = r.findInterfaces("/sys/class/net"); err == nil && len(r.flags) > 0 {
 		r.diag, err = sockdiag.Open()
 	}
 	if err != nil {
@@ -51,20 +54,42 @@ func New(dir string) (*Renewer, error) {
 	return r, nil
 }
 
-// hasNetwork reports whether there is an interface besides loopback. None
+// findInterfaces opens the flags of every interface besides loopback. None
 // comes later: devices are those that the machine booted with, and jobs may
 // not make any.
-func hasNetwork() (bool, error) {
-	names, err := os.ReadDir("/sys/class/net")
+func (r *Renewer) findInterfaces(path string) error {
+	names, err := os.ReadDir(path)
 	if err != nil {
-		return false, fmt.Errorf("generation: list interfaces: %w", err)
+		return fmt.Errorf("generation: list interfaces: %w", err)
 	}
 	for _, n := range names {
-		if n.Name() != "lo" {
-			return true, nil
+		if n.Name() == "lo" {
+			continue
+		}
+		f, err := os.Open(filepath.Join(path, n.Name(), "flags"))
+		if err != nil {
+			return fmt.Errorf("generation: open interface: %w", err)
+		}
+		r.flags = append(r.flags, f)
+	}
+	return nil
+}
+
+// networkUp reports whether any interface besides loopback is up. What cannot
+// be read is.
+func (r *Renewer) networkUp() bool {
+	for _, f := range r.flags {
+		var b [16]byte
+		n, err := unix.Pread(int(f.Fd()), b[:], 0)
+		if err != nil {
+			return true
+		}
+		flags, err := strconv.ParseUint(strings.TrimSpace(string(b[:n])), 0, 32)
+		if err != nil || flags&unix.IFF_UP != 0 {
+			return true
 		}
 	}
-	return false, nil
+	return false
 }
 
 // Close closes what New opened.
@@ -75,6 +100,9 @@ func (r *Renewer) Close() error {
 	var err error
 	if r.diag != nil {
 		err = r.diag.Close()
+	}
+	for _, f := range r.flags {
+		err = errors.Join(err, f.Close())
 	}
 	return errors.Join(err, r.random.Close())
 }
@@ -145,9 +173,10 @@ func (r *Renewer) identify(g agentproto.Generation) error {
 	return nil
 }
 
-// disconnect ends connections to outside the machine.
+// disconnect ends connections to outside the machine. Without an interface
+// there are none, and where all are down none can speak.
 func (r *Renewer) disconnect() (int64, error) {
-	if r.diag == nil {
+	if r.diag == nil || !r.networkUp() {
 		return 0, nil
 	}
 	n, err := r.diag.DestroyOutside()

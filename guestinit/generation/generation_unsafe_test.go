@@ -99,6 +99,38 @@ func TestMachineID(t *testing.T) {
 	}
 }
 
+func TestNetworkUp(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		flags map[string]string
+		want  bool
+	}{
+		{"none", map[string]string{"lo": "0x9\n"}, false},
+		{"down", map[string]string{"lo": "0x9\n", "eth0": "0x1002\n"}, false},
+		{"up", map[string]string{"lo": "0x9\n", "eth0": "0x1003\n"}, true},
+		{"second up", map[string]string{"eth0": "0x1002\n", "eth1": "0x1003\n"}, true},
+		{"not a number", map[string]string{"eth0": "up\n"}, true},
+	} {
+		dir := t.TempDir()
+		for name, flags := range c.flags {
+			if err := errors.Join(os.Mkdir(filepath.Join(dir, name), 0o755),
+				os.WriteFile(filepath.Join(dir, name, "flags"), []byte(flags), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := new(Renewer)
+		if err := r.findInterfaces(dir); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.networkUp(); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+		for _, f := range r.flags {
+			f.Close()
+		}
+	}
+}
+
 func TestNoDirectory(t *testing.T) {
 	if _, err := New(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error is %v", err)

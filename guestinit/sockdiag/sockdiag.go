@@ -14,7 +14,7 @@ var ErrLingering = errors.New("connections cannot be destroyed")
 // Bounds on memory: a dump is read in pieces of readSize, and no more than
 // batch sockets are destroyed with one request.
 const (
-	readSize = 32 << 10
+	readSize = 8 << 10 // the kernel allocates as much for each piece
 	batch    = 256
 	// maxRounds bounds the dumps: each round destroys all that it finds.
 	maxRounds = 64
