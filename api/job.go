@@ -103,6 +103,7 @@ type Start struct {
 	Snapshot string  `json:"snapshot,omitempty" doc:"Template that it was restored from"`
 	WhyCold  string  `json:"why_cold,omitempty" doc:"Why the machine was booted although the daemon uses templates"`
 	Warm     bool    `json:"warm" doc:"The program ran in the interpreter that waited for it"`
+	WhyFresh string  `json:"why_fresh,omitempty" doc:"Why the interpreter that waited could not run the program"`
 	Record   *Record `json:"record,omitempty" doc:"What the restore took"`
 }
 

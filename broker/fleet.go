@@ -45,7 +45,8 @@ type WarmMachine interface {
 	// Code runs a cell in the warm interpreter of a runtime, and streams its output to
 	// the writers until it returns. When ctx ends the cell is interrupted.
 	Code(ctx context.Context, c Cell, stdout, stderr io.Writer) (CellEnd, error)
-	// Checkpoint saves the machine, which runs on. A second call waits for the first.
+	// Checkpoint saves the machine, which is as running or paused afterwards as before.
+	// A second call waits for the first.
 	Checkpoint(ctx context.Context, spec CheckpointSpec) (Checkpoint, error)
 	// Rollback puts the machine back in place. Everything that was connected to its
 	// guest fails. After an error the machine may have ended.

@@ -98,5 +98,6 @@ type ExitStatus struct {
 	Exit                         api.Exit
 	Usage                        api.Usage
 	StdoutDropped, StderrDropped int64
-	Warm                         bool // it ran in an interpreter that waited for it
+	Warm                         bool   // it ran in an interpreter that waited for it
+	WhyFresh                     string // one waited, but could not run it
 }

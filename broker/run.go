@@ -147,7 +147,7 @@ func (b *Broker) execute(j *job, m Machine) error {
 		if w != nil && w.err == nil {
 			exit := status.Exit
 			r.Exit = &exit
-			r.Start.Warm = status.Warm
+			r.Start.Warm, r.Start.WhyFresh = status.Warm, status.WhyFresh
 		}
 		r.Usage = status.Usage
 		r.Usage.WallMS = time.Since(begin).Milliseconds()

@@ -2,8 +2,8 @@ package broker
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"thaw/api"
@@ -20,6 +20,9 @@ func (b *Broker) operation(ctx context.Context) (context.Context, context.Cancel
 func (b *Broker) Checkpoint(ctx context.Context, tenant, id string, r api.CheckpointRequest) (api.CheckpointAnswer, error) {
 	s, err := b.findSandbox(tenant, id)
 	if err != nil {
+		return api.CheckpointAnswer{}, err
+	}
+	if err := checkLabels(r.Labels); err != nil {
 		return api.CheckpointAnswer{}, err
 	}
 	p, err := b.checkpoint(ctx, s, CheckpointSpec{Name: r.Name, Labels: r.Labels, Tracker: r.Tracker, CopyAhead: r.CopyAhead})
@@ -48,20 +51,13 @@ func (b *Broker) checkpoint(ctx context.Context, s *sandbox, spec CheckpointSpec
 	if err := b.snapshotQuota(s.tenant); err != nil {
 		return nil, err
 	}
-	if err := checkLabels(spec.Labels); err != nil {
-		return nil, err
-	}
 	if err := s.take(ctx, api.SandboxRunning, api.SandboxPaused); err != nil {
 		return nil, err
 	}
 	defer s.give()
 	ctx, cancel := b.operation(ctx)
 	defer cancel()
-	var c Checkpoint
-	err := b.awake(ctx, s, func() (err error) {
-		c, err = s.machine.Checkpoint(ctx, spec)
-		return err
-	})
+	c, err := s.machine.Checkpoint(ctx, spec)
 	if err != nil {
 		return nil, b.failed(s, err)
 	}
@@ -71,20 +67,6 @@ func (b *Broker) checkpoint(ctx context.Context, s *sandbox, spec CheckpointSpec
 	s.mu.Unlock()
 	s.note(r, c.ID(), state)
 	return b.awaitDurable(s, c, spec), nil
-}
-
-// awake lets a paused machine run while do does what needs its guest.
-func (b *Broker) awake(ctx context.Context, s *sandbox, do func() error) error {
-	s.mu.Lock()
-	paused := s.state == api.SandboxPaused
-	s.mu.Unlock()
-	if !paused {
-		return do()
-	}
-	if err := s.machine.Resume(ctx); err != nil {
-		return err
-	}
-	return errors.Join(do(), s.machine.Pause(ctx))
 }
 
 // failed sorts the failure of an operation: a machine that it has cost ends its
@@ -146,31 +128,31 @@ func (b *Broker) Fork(ctx context.Context, tenant, id string, r api.ForkRequest)
 	if r.Count < 0 || r.Count > maxForks {
 		return api.ForkAnswer{}, api.Errorf(api.CodeRequestInvalid, "%d forks at a time are not possible", r.Count).WithRemedy("ask for %d at most", maxForks)
 	}
-	var from OwnedSnapshot
-	var answer api.ForkAnswer
+	from := OwnedSnapshot{Snapshot: api.Snapshot{Image: s.image, MemoryMiB: s.class.MemoryMiB, VCPUs: s.class.VCPUs}}
 	if r.Snapshot != "" {
 		if from, err = b.usableSnapshot(tenant, r.Snapshot); err != nil {
 			return api.ForkAnswer{}, err
 		}
-	} else {
-		p, err := b.checkpoint(ctx, s, CheckpointSpec{Labels: map[string]string{labelMadeFor: "fork"}})
-		if err != nil {
-			return api.ForkAnswer{}, refuse(err)
-		}
-		from = OwnedSnapshot{Tenant: tenant, Snapshot: p.view()}
-		answer.Checkpoint = from.Record
 	}
-	begin := time.Now()
+	var answer api.ForkAnswer
 	made, err := b.makeSandboxes(ctx, tenant, from, r.Count, r.LifetimeSeconds, func(ctx context.Context, specs []RestoreSpec) ([]WarmMachine, error) {
-		begin = time.Now() // admitted
-		machines, err := fleet.Fork(ctx, from.ID, specs)
+		answer.Snapshot = from.ID
+		if from.ID == "" { // only now: there is room for the forks
+			p, err := b.checkpoint(ctx, s, CheckpointSpec{Labels: map[string]string{labelMadeFor: "fork"}})
+			if err != nil {
+				return nil, err
+			}
+			v := p.view()
+			answer.Snapshot, answer.Checkpoint = v.ID, v.Record
+		}
+		begin := time.Now()
+		machines, err := fleet.Fork(ctx, answer.Snapshot, specs)
 		answer.TotalMS = milliseconds(time.Since(begin))
 		return machines, err
 	})
 	if err != nil {
 		return api.ForkAnswer{}, refuse(err)
 	}
-	answer.Snapshot = from.ID
 	for _, s := range made {
 		answer.Sandboxes = append(answer.Sandboxes, b.sandboxView(s))
 	}
@@ -222,6 +204,9 @@ const (
 
 func checkLabels(labels map[string]string) error {
 	for k, v := range labels {
+		if strings.HasPrefix(k, "thaw.") {
+			return api.Errorf(api.CodeRequestInvalid, "label %.64q is refused: those that begin with thaw. are the daemon's", k)
+		}
 		if k == "" || len(k) > maxLabelName || len(v) > maxLabelValue || !printable(k) || !printable(v) {
 			return api.Errorf(api.CodeRequestInvalid, "label %.64q is refused", k).
 				WithCause(fmt.Errorf("a name has 1 to %d bytes, a value at most %d, both printable", maxLabelName, maxLabelValue))

@@ -41,6 +41,10 @@ func (b *Broker) OpenCode(tenant, id string, r api.CodeRequest) (*Run, error) {
 	if len(r.Source) > maxSource || strings.ContainsRune(r.Source, 0) {
 		return nil, api.Errorf(api.CodeRequestInvalid, "the cell is refused").WithCause(fmt.Errorf("at most %d bytes, none of them zero", maxSource))
 	}
+	timeout, err := seconds(r.TimeoutSeconds, defaultRunTime)
+	if err != nil {
+		return nil, err
+	}
 	runtime := r.Runtime
 	if runtime == "" {
 		runtime = defaultRuntime(s.image)
@@ -53,7 +57,7 @@ func (b *Broker) OpenCode(tenant, id string, r api.CodeRequest) (*Run, error) {
 	}
 	s.cells[runtime] = true
 	return &Run{
-		broker: b, sandbox: s, timeout: time.Duration(r.TimeoutSeconds) * time.Second, generation: s.machine.Record().Generation,
+		broker: b, sandbox: s, timeout: timeout, generation: s.machine.Record().Generation,
 		done: func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -77,6 +81,10 @@ func (b *Broker) OpenExec(tenant, id string, r api.ExecRequest) (*Run, error) {
 	if err := checkArgs(r.Argv); err != nil {
 		return nil, err
 	}
+	timeout, err := seconds(r.TimeoutSeconds, defaultRunTime)
+	if err != nil {
+		return nil, err
+	}
 	env, bad := environment(baseEnv, r.Env)
 	if bad != nil {
 		return nil, bad
@@ -86,7 +94,7 @@ func (b *Broker) OpenExec(tenant, id string, r api.ExecRequest) (*Run, error) {
 		MemoryBytes: memoryLimitFor(s.class.MemoryMiB) * mib, CPUMilli: int64(s.class.VCPUs) * 1000,
 	}
 	return &Run{
-		broker: b, sandbox: s, timeout: time.Duration(r.TimeoutSeconds) * time.Second, generation: s.machine.Record().Generation, done: func() {},
+		broker: b, sandbox: s, timeout: timeout, generation: s.machine.Record().Generation, done: func() {},
 		do: func(ctx context.Context, run *Run, stdout, stderr *output) api.RunResult {
 			return run.exec(ctx, e, stdout, stderr)
 		},
@@ -114,7 +122,6 @@ func defaultRuntime(image string) string {
 // does not emit. The end of ctx interrupts it.
 func (r *Run) Do(ctx context.Context, emit Emit) api.RunResult {
 	defer r.done()
-	setDefault(&r.timeout, defaultRunTime)
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	var mu sync.Mutex // the streams are read by two goroutines

@@ -14,7 +14,7 @@ import (
 
 const (
 	defaultLifetime = time.Hour
-	maxLifetime     = 24 * time.Hour
+	maxSeconds      = 24 * 3600 // of a lifetime, a cell, or a program
 	// maxEnded is how many ended sandboxes of a tenant are remembered.
 	maxEnded = 64
 	maxForks = 256
@@ -83,8 +83,8 @@ func (b *Broker) templateFor(ctx context.Context, fleet Fleet, r api.SandboxRequ
 	return OwnedSnapshot{Snapshot: api.Snapshot{ID: id, Kind: api.KindTemplate, Image: p.image, MemoryMiB: class.MemoryMiB, VCPUs: class.VCPUs}}, nil
 }
 
-// makeSandboxes admits n machines, has them made and keeps them as sandboxes: all of
-// them or none.
+// makeSandboxes admits n machines of a snapshot's size, has them made and keeps them
+// as sandboxes: all of them or none.
 func (b *Broker) makeSandboxes(ctx context.Context, tenant string, from OwnedSnapshot, n int, lifetimeSeconds int64,
 	restore func(context.Context, []RestoreSpec) ([]WarmMachine, error)) (made []*sandbox, err error) {
 	fleet, err := b.fleet()
@@ -95,10 +95,9 @@ func (b *Broker) makeSandboxes(ctx context.Context, tenant string, from OwnedSna
 		return nil, err
 	}
 	defer b.running.Done()
-	lifetime := time.Duration(lifetimeSeconds) * time.Second
-	setDefault(&lifetime, defaultLifetime)
-	if lifetime < 0 || lifetime > maxLifetime {
-		return nil, api.Errorf(api.CodeLimitImpossible, "a sandbox cannot live for %s", lifetime).WithRemedy("ask for a day at most")
+	lifetime, err := seconds(lifetimeSeconds, defaultLifetime)
+	if err != nil {
+		return nil, err
 	}
 	done, err := b.enterSandboxes(tenant, n)
 	if err != nil {
@@ -130,9 +129,9 @@ func (b *Broker) makeSandboxes(ctx context.Context, tenant string, from OwnedSna
 	defer b.mu.Unlock()
 	for i, m := range machines {
 		s := &sandbox{
-			id: specs[i].ID, tenant: tenant, image: from.Image, class: class, origin: from.ID, created: now, expires: now.Add(lifetime), ticket: tickets[i],
+			id: specs[i].ID, tenant: tenant, image: from.Image, class: class, origin: m.Record().Snapshot, created: now, expires: now.Add(lifetime), ticket: tickets[i],
 			machine: m, turn: make(chan struct{}, 1), end: make(chan struct{}), ended: make(chan struct{}),
-			state: api.SandboxRunning, snapshot: from.ID, record: m.Record(), cells: map[string]bool{},
+			state: api.SandboxRunning, snapshot: m.Record().Snapshot, record: m.Record(), cells: map[string]bool{},
 		}
 		s.give()
 		b.sandboxes[s.id] = s
@@ -144,6 +143,17 @@ func (b *Broker) makeSandboxes(ctx context.Context, tenant string, from OwnedSna
 		}
 	}
 	return made, nil
+}
+
+// seconds is a time that a request asks for, def where it does not.
+func seconds(n int64, def time.Duration) (time.Duration, error) {
+	switch {
+	case n == 0:
+		return def, nil
+	case n < 0 || n > maxSeconds:
+		return 0, api.Errorf(api.CodeLimitImpossible, "%d seconds are not possible", n).WithRemedy("ask for 1 to %d, a day", maxSeconds)
+	}
+	return time.Duration(n) * time.Second, nil
 }
 
 // enterSandboxes counts n sandboxes that are being made against the tenant's quota,

@@ -37,24 +37,42 @@ func (a agent) Put(ctx context.Context, name string, mode uint32, size int64, r 
 // Start implements broker.Agent. The output directory is made first, by the job's
 // own user.
 func (a agent) Start(ctx context.Context, e broker.Exec, stdout, stderr io.Writer) (broker.Process, error) {
+	if err := a.makeOut(ctx); err != nil {
+		return nil, err
+	}
+	return a.exec(ctx, e, stdout, stderr)
+}
+
+// makeOut makes the output directory.
+func (a agent) makeOut(ctx context.Context) error {
 	mkdir, err := a.client.Exec(ctx, agentproto.ExecRequest{Argv: []string{"/bin/mkdir", "-p", "/workspace/" + outDir}}, agentclient.ExecIO{})
 	if err != nil {
-		return nil, fmt.Errorf("launch: make output directory: %w", err)
+		return fmt.Errorf("launch: make output directory: %w", err)
 	}
 	switch s, err := mkdir.Wait(); {
 	case err != nil:
-		return nil, fmt.Errorf("launch: make output directory: %w", err)
+		return fmt.Errorf("launch: make output directory: %w", err)
 	case s.Cause != agentproto.CauseExited || s.Code != 0:
-		return nil, fmt.Errorf("launch: make output directory: mkdir ended with code %d (%s)", s.Code, s.Cause)
+		return fmt.Errorf("launch: make output directory: mkdir ended with code %d (%s)", s.Code, s.Cause)
 	}
-	p, err := a.client.Exec(ctx, agentproto.ExecRequest{
+	return nil
+}
+
+// request is what the agent is asked for.
+func (a agent) request(e broker.Exec) agentproto.ExecRequest {
+	return agentproto.ExecRequest{
 		Argv: e.Argv, Env: mergeEnv(a.env, e.Env), StdoutCap: guestCap(e.OutputBytes), StderrCap: guestCap(e.OutputBytes),
 		Limits: agentproto.Limits{MemoryBytes: e.MemoryBytes, Pids: e.Pids, CPUMilli: e.CPUMilli},
-	}, agentclient.ExecIO{Stdout: stdout, Stderr: stderr})
+	}
+}
+
+// exec starts a program of its own.
+func (a agent) exec(ctx context.Context, e broker.Exec, stdout, stderr io.Writer) (broker.Process, error) {
+	p, err := a.client.Exec(ctx, a.request(e), agentclient.ExecIO{Stdout: stdout, Stderr: stderr})
 	if err != nil {
 		return nil, err
 	}
-	return process{p}, nil
+	return process{p, false, ""}, nil
 }
 
 // mergeEnv is base with the variables of over, which win, each name once.
@@ -81,7 +99,9 @@ func guestCap(n int64) int64 {
 }
 
 type process struct {
-	p *agentclient.Process
+	p     *agentclient.Process
+	asked bool   // an interpreter that waited was asked to run it
+	fresh string // why another one had to after all
 }
 
 // Signal implements broker.Process.
@@ -97,13 +117,14 @@ func (p process) Wait() (broker.ExitStatus, error) {
 	if s.Signal != 0 {
 		exit.Code = 128 + exit.Signal
 	}
-	ms := func(d time.Duration) int64 { return d.Milliseconds() }
+	ms := time.Duration.Milliseconds
 	return broker.ExitStatus{
 		Exit: exit,
 		Usage: api.Usage{
 			CPUUserMS: ms(s.Usage.CPUUser), CPUSystemMS: ms(s.Usage.CPUSystem), PeakMemoryBytes: s.Usage.MemoryPeak, DiskBytes: s.Usage.DiskUsed,
 		},
 		StdoutDropped: s.StdoutDropped, StderrDropped: s.StderrDropped,
+		Warm: p.asked && p.fresh == "", WhyFresh: p.fresh,
 	}, nil
 }
 

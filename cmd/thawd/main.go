@@ -27,7 +27,9 @@ import (
 type options struct {
 	socket, group, stateDir, kernel, images, bin string
 	dev, json                                    bool
+	templates                                    string
 	tenantMachines                               int
+	snapshotBytes                                int64
 	readyTimeout                                 time.Duration
 }
 
@@ -59,6 +61,8 @@ func run(args []string, stderr io.Writer) int {
 	f.StringVar(&o.bin, "bin", executableDir(), "folder of thaw-vmm and thaw-init")
 	f.BoolVar(&o.dev, "dev", false, "development mode: start although the host lacks cgroup controllers")
 	f.BoolVar(&o.json, "json", false, "write logs and errors as JSON")
+	f.StringVar(&o.templates, "templates", "on", "on: restore machines from templates, and offer sandboxes; off: boot each machine")
+	f.Int64Var(&o.snapshotBytes, "snapshot-bytes", 0, "what snapshots of all users may take on disk (default: half of what is free)")
 	f.IntVar(&o.tenantMachines, "tenant-machines", 0, "machines that one user may have at a time; more jobs of theirs wait (default: all that the host has)")
 	f.DurationVar(&o.readyTimeout, "ready-timeout", 0, "how long a guest may take to be ready (default 30s, in the lab 5m)")
 	cmd.SetArgs(args)

@@ -44,6 +44,8 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	if o.tenantMachines < 0 {
 		return api.Errorf(api.CodeBadRequest, "--tenant-machines cannot be %d", o.tenantMachines).WithRemedy("give a positive number, or leave it out")
 	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	host := hostinfo.Detect()
 	if err := fit(host, o.dev); err != nil {
 		return err
@@ -68,25 +70,32 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 		return err
 	}
 	defer machines.Close()
-	b, err := broker.New(broker.Config{
-		StateDir: o.stateDir, Version: version.Get().Short(), Dev: o.dev, Host: host, Log: log, TenantMachines: o.tenantMachines,
-		Launcher: launch.New(launch.Config{
-			VMM: filepath.Join(o.bin, "thaw-vmm"), Assets: set, Yard: berth.NewYard(machines, host.Cgroup), Host: host, Dev: o.dev, ReadyTimeout: o.readyTimeout, Log: log,
-		}),
-	})
+	config := launch.Config{
+		VMM: filepath.Join(o.bin, "thaw-vmm"), Assets: set, Yard: berth.NewYard(machines, host.Cgroup), Host: host, Dev: o.dev, ReadyTimeout: o.readyTimeout, Log: log,
+	}
+	warm, err := openTemplates(o, config)
 	if err != nil {
 		return err
 	}
+	b, err := broker.New(broker.Config{
+		StateDir: o.stateDir, Version: version.Get().Short(), Dev: o.dev, Host: host, Log: log, TenantMachines: o.tenantMachines,
+		Launcher: launch.New(config), Fleet: warm.forBroker(),
+	})
+	if err != nil {
+		return errors.Join(err, warm.close())
+	}
+	warm.start(ctx)
 	server := httpapi.NewServer(b, log)
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
 	announce(log, o, b.Info())
 	select {
-	case err := <-failed:
-		return fmt.Errorf("thawd: serve: %w", err)
+	case err = <-failed:
+		err = fmt.Errorf("thawd: serve: %w", err)
 	case <-ctx.Done():
 	}
-	return stop(log, b, server)
+	end()
+	return errors.Join(err, stop(log, b, server), warm.close())
 }
 
 // stop ends jobs first, so that the streams which follow them end by themselves.
