@@ -113,7 +113,7 @@ func (b *builder) build(ctx context.Context, index *pageindex.Index, s span) (*o
 	if err != nil {
 		return nil, nil, err
 	}
-	err = copyPages(ctx, f, moves, func(source uint16) *os.File { return parts[source-pageindex.FirstOverlay].h.File })
+	err = layer.Gather(ctx, f, moves, func(source uint16) *os.File { return parts[source-pageindex.FirstOverlay].h.File })
 	if err == nil {
 		err = layer.Seal(f)
 	}

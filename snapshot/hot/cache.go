@@ -8,8 +8,6 @@ import (
 	"os"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"thaw/snapshot/layer"
 	"thaw/snapshot/pageindex"
 )
@@ -133,7 +131,7 @@ func (c *Cache) fill(ctx context.Context, it *item, load func(context.Context) (
 	f, index, err := load(ctx)
 	var n int64
 	if err == nil {
-		n, err = resident(f)
+		n, err = layer.Resident(f)
 	}
 	if err == nil && n > c.max {
 		err = fmt.Errorf("hot: %d bytes, cache of %d: %w", n, c.max, ErrTooLarge)
@@ -217,13 +215,4 @@ func (c *Cache) Close() {
 // no reason for those who wait with it.
 func isCancelled(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-}
-
-// resident is how many bytes of memory a memfd takes.
-func resident(f *os.File) (int64, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return 0, fmt.Errorf("hot: look at memfd: %w", err)
-	}
-	return st.Blocks * 512, nil
 }

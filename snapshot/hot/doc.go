@@ -14,7 +14,9 @@
 // depth in all. One merged file for each checkpoint would copy all of it each time.
 package hot
 
-import "errors"
+import (
+	"errors"
+)
 
 // ErrTooLarge says that a file does not fit into the cache even when it is empty.
 var ErrTooLarge = errors.New("memory of the snapshot is larger than the cache")

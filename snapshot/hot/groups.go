@@ -1,6 +1,8 @@
 package hot
 
-import "math/bits"
+import (
+	"math/bits"
+)
 
 // span is the layers first to last-1 of a chain's overlays, counted from 0.
 type span struct{ first, last int }

@@ -1,6 +1,8 @@
 package hot
 
-import "thaw/snapshot/pageindex"
+import (
+	"thaw/snapshot/pageindex"
+)
 
 // maxRuns bounds the runs of indexes that are kept, 16 bytes each.
 const maxRuns = 1 << 20

@@ -15,7 +15,9 @@
 // copy without holes, or with others, is the same layer.
 package layer
 
-import "errors"
+import (
+	"errors"
+)
 
 // ErrDamaged says that a layer is not what its digests say: changed, cut short,
 // or with a malformed list of digests.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"thaw/snapshot/layer"
+	"thaw/snapshot/manifest"
 )
 
 // An archive is a tar in zstd. Nothing in it decides where something is written:
@@ -54,12 +55,12 @@ func decodeList(b []byte, maxSnapshots int, maxBytes int64) (*archiveList, error
 	seen := map[string]bool{}
 	var total int64
 	for _, s := range l.Snapshots {
-		if !validID(s.ID) || seen[s.ID] || len(s.Entries) > 9+8*MaxDisks {
+		if !manifest.ValidID(s.ID) || seen[s.ID] || len(s.Entries) > 9+8*manifest.MaxDisks {
 			return nil, fmt.Errorf("store: archive's snapshot %.40q of %d entries: %w", s.ID, len(s.Entries), ErrArchive)
 		}
 		seen[s.ID] = true
 		for _, e := range s.Entries {
-			if e.Size < 0 || e.Size > layer.MaxSize || !validDigest(e.Digest) {
+			if e.Size < 0 || e.Size > layer.MaxSize || !manifest.ValidDigest(e.Digest) {
 				return nil, fmt.Errorf("store: archive's entry %.70q of %d bytes: %w", e.Name, e.Size, ErrArchive)
 			}
 			if total += e.Size; total > maxBytes {
@@ -72,8 +73,8 @@ func decodeList(b []byte, maxSnapshots int, maxBytes int64) (*archiveList, error
 
 // entriesOf lists the entries of a snapshot, in their order. packed says how long a
 // layer is in the archive.
-func entriesOf(m *Manifest, manifest []byte, packed func(File) (int64, error)) ([]archiveEntry, error) {
-	entries := []archiveEntry{{Name: manifestName, Size: int64(len(manifest)), Digest: sha(manifest)}}
+func entriesOf(m *Manifest, encoded []byte, packed func(File) (int64, error)) ([]archiveEntry, error) {
+	entries := []archiveEntry{{Name: manifest.FileName, Size: int64(len(encoded)), Digest: sha(encoded)}}
 	for _, f := range m.Files {
 		if f.Layer {
 			size, err := packed(f)
@@ -81,7 +82,7 @@ func entriesOf(m *Manifest, manifest []byte, packed func(File) (int64, error)) (
 				return nil, err
 			}
 			entries = append(entries,
-				archiveEntry{Name: f.Name + sumSuffix, Size: layer.EncodedSize(f.Size), Digest: f.Digest},
+				archiveEntry{Name: f.Name + manifest.SumSuffix, Size: layer.EncodedSize(f.Size), Digest: f.Digest},
 				archiveEntry{Name: f.Name, Size: size, Digest: f.Digest})
 			continue
 		}

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"thaw/snapshot/manifest"
 )
 
 // entry is a snapshot as the store knows it.
@@ -27,7 +29,7 @@ func (s *Store) add(id string, e *entry) {
 	if e.m == nil {
 		return
 	}
-	for need := range e.m.needs() {
+	for need := range e.m.Needs() {
 		if s.needed[need] == nil {
 			s.needed[need] = map[string]bool{}
 		}
@@ -40,13 +42,13 @@ func (s *Store) drop(id string) {
 	e := s.entries[id]
 	delete(s.entries, id)
 	s.indexes.drop(id)
-	own := func(key string) bool { return key[:idLength] == id }
+	own := func(key string) bool { return key[:manifest.IDLength] == id }
 	s.files.forget(own)
 	maps.DeleteFunc(s.verified, func(key string, _ bool) bool { return own(key) })
 	if e == nil || e.m == nil {
 		return
 	}
-	for need := range e.m.needs() {
+	for need := range e.m.Needs() {
 		delete(s.needed[need], id)
 		if len(s.needed[need]) == 0 {
 			delete(s.needed, need)
@@ -88,7 +90,7 @@ func (s *Store) judge() {
 
 // judgeOne looks at what m needs.
 func (s *Store) judgeOne(m *Manifest, visit func(id string) error) error {
-	for _, need := range slices.Sorted(maps.Keys(m.needs())) {
+	for _, need := range slices.Sorted(maps.Keys(m.Needs())) {
 		if err := visit(need); err != nil {
 			return fmt.Errorf("store: %s needs %s: %w", m.ID, need, err)
 		}
@@ -100,11 +102,11 @@ func (s *Store) judgeOne(m *Manifest, visit func(id string) error) error {
 // checkpoint is of the same machine as its parent. get returns the manifests that m needs.
 func judgeRefs(m *Manifest, get func(id string) *Manifest) error {
 	var err error
-	m.refs(func(r Ref) {
+	m.EachRef(func(r Ref) {
 		if err != nil || r.External != "" || r.Snapshot == m.ID {
 			return
 		}
-		f, ok := get(r.Snapshot).file(r.File)
+		f, ok := get(r.Snapshot).File(r.File)
 		switch {
 		case !ok:
 			err = fmt.Errorf("store: %s needs layer %s of %s: %w", m.ID, r.File, r.Snapshot, ErrParentMissing)

@@ -10,8 +10,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"thaw/snapshot/durable"
 	"thaw/snapshot/format"
 	"thaw/snapshot/layer"
+	"thaw/snapshot/manifest"
 	"thaw/snapshot/pageindex"
 )
 
@@ -42,11 +44,11 @@ type DiskContent struct {
 // write writes the files of the draft and returns its manifest.
 func (d *Draft) write(ctx context.Context, c Content, parent *Manifest) (*Manifest, error) {
 	m := &Manifest{
-		Version: manifestVersion, ID: d.ID, Kind: d.spec.Kind, Parent: d.spec.Parent, Created: d.made,
+		Version: manifest.Version, ID: d.ID, Kind: d.spec.Kind, Parent: d.spec.Parent, Created: d.made,
 		Tenant: d.spec.Tenant, Name: d.spec.Name, Labels: d.spec.Labels, Generation: d.spec.Generation,
 		Machine: d.spec.Machine, Fingerprint: d.spec.Fingerprint, Record: c.Record,
 	}
-	if m.Machine.MemoryBytes == 0 || m.Machine.MemoryBytes > maxMemory || m.Machine.MemoryBytes%pageindex.PageSize != 0 {
+	if m.Machine.MemoryBytes == 0 || m.Machine.MemoryBytes > manifest.MaxMemory || m.Machine.MemoryBytes%pageindex.PageSize != 0 {
 		return nil, fmt.Errorf("store: machine of %d bytes: %w", m.Machine.MemoryBytes, ErrInvalid)
 	}
 	state, err := d.writeState(m, c)
@@ -64,7 +66,7 @@ func (d *Draft) write(ctx context.Context, c Content, parent *Manifest) (*Manife
 		return nil, err
 	}
 	d.index = index
-	if err := d.addFile(m, indexName, index.Encode()); err != nil {
+	if err := d.addFile(m, manifest.IndexName, index.Encode()); err != nil {
 		return nil, err
 	}
 	if err := d.store.at(stepIndex); err != nil {
@@ -89,7 +91,7 @@ func (d *Draft) writeState(m *Manifest, c Content) (*format.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store: state of the VMM: %w", err)
 	}
-	if err := d.addFile(m, stateName, b[:state.Size]); err != nil {
+	if err := d.addFile(m, manifest.StateName, b[:state.Size]); err != nil {
 		return nil, err
 	}
 	return state, d.store.at(stepState)
@@ -101,7 +103,7 @@ func (d *Draft) writeMemory(ctx context.Context, m *Manifest, c Content, state *
 		if c.Memory == nil {
 			return nil, fmt.Errorf("store: template without memory: %w", ErrInvalid)
 		}
-		ref, f, err := d.addLayer(ctx, m, memoryName, c.Memory, int64(m.Machine.MemoryBytes))
+		ref, f, err := d.addLayer(ctx, m, manifest.MemoryName, c.Memory, int64(m.Machine.MemoryBytes))
 		if err != nil {
 			return nil, err
 		}
@@ -116,7 +118,7 @@ func (d *Draft) writeMemory(ctx context.Context, m *Manifest, c Content, state *
 	if err != nil {
 		return nil, err
 	}
-	if parent.Machine != m.Machine || len(parent.Memory) == MaxLayers {
+	if parent.Machine != m.Machine || len(parent.Memory) == manifest.MaxLayers {
 		return nil, fmt.Errorf("store: delta of %+v in %d layers on a parent of %+v: %w", m.Machine, len(parent.Memory), parent.Machine, ErrInvalid)
 	}
 	m.Memory = slices.Clone(parent.Memory)
@@ -126,7 +128,7 @@ func (d *Draft) writeMemory(ctx context.Context, m *Manifest, c Content, state *
 		if c.Memory == nil {
 			return nil, fmt.Errorf("store: delta of %d bytes without its pages: %w", size, ErrInvalid)
 		}
-		ref, _, err := d.addLayer(ctx, m, memoryName, c.Memory, size)
+		ref, _, err := d.addLayer(ctx, m, manifest.MemoryName, c.Memory, size)
 		if err != nil {
 			return nil, err
 		}
@@ -178,19 +180,19 @@ func (d *Draft) writeDisks(ctx context.Context, m *Manifest, c Content, parent *
 			disk.Layers = slices.Clone(below.Layers)
 		}
 		if from.Layer != nil {
-			if !validDisk(disk.ID) {
+			if !manifest.ValidDisk(disk.ID) {
 				return fmt.Errorf("store: disk %.40q: %w", disk.ID, ErrInvalid)
 			}
 			info, err := from.Layer.Stat()
 			if err != nil {
 				return fmt.Errorf("store: look at disk %s: %w", disk.ID, err)
 			}
-			ref, f, err := d.addLayer(ctx, m, diskPrefix+disk.ID, from.Layer, info.Size())
+			ref, f, err := d.addLayer(ctx, m, manifest.DiskPrefix+disk.ID, from.Layer, info.Size())
 			if err != nil {
 				return err
 			}
 			disk.Layers = append(disk.Layers, ref)
-			m.Record.DiskBytes += fileUse(f)
+			m.Record.DiskBytes += durable.FileUse(f)
 		}
 		m.Disks = append(m.Disks, disk)
 		if err := d.store.at(stepDisk); err != nil {
@@ -224,7 +226,7 @@ func (d *Draft) addLayer(ctx context.Context, m *Manifest, name string, from *os
 	}
 	f := d.files[len(d.files)-1]
 	b := sum.Encode()
-	if err := d.create(name+sumSuffix, func(f *os.File) error { _, err := f.Write(b); return err }); err != nil {
+	if err := d.create(name+manifest.SumSuffix, func(f *os.File) error { _, err := f.Write(b); return err }); err != nil {
 		return Ref{}, nil, err
 	}
 	root := sum.Root().String()
@@ -236,11 +238,11 @@ func (d *Draft) addLayer(ctx context.Context, m *Manifest, name string, from *os
 func (d *Draft) create(name string, fill func(f *os.File) error) error {
 	f, err := os.OpenFile(filepath.Join(d.dir, name), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
-		return fmt.Errorf("store: make file: %w", full(err))
+		return fmt.Errorf("store: make file: %w", durable.Full(err))
 	}
 	d.files = append(d.files, f)
 	if err := fill(f); err != nil {
-		return fmt.Errorf("store: write %s: %w", name, full(err))
+		return fmt.Errorf("store: write %s: %w", name, durable.Full(err))
 	}
 	return nil
 }
@@ -252,7 +254,7 @@ func (d *Draft) sync() error {
 	for _, f := range d.files {
 		g.Go(func() error {
 			if err := f.Sync(); err != nil {
-				return fmt.Errorf("store: sync %s: %w", filepath.Base(f.Name()), full(err))
+				return fmt.Errorf("store: sync %s: %w", filepath.Base(f.Name()), durable.Full(err))
 			}
 			return nil
 		})

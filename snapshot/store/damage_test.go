@@ -5,8 +5,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
+
+	"thaw/snapshot/manifest"
 )
 
 // restore does all that a restore does with a snapshot's files.
@@ -51,7 +52,7 @@ func TestEveryFlipIsFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := filepath.Base(path)
-		if name == manifestName {
+		if name == manifest.FileName {
 			continue // TestManifestIsStrict
 		}
 		step := max(1, len(good)/15)
@@ -102,71 +103,4 @@ func try(t *testing.T, root string, ids []string, path string, b []byte, name st
 	if !found {
 		t.Errorf("%s at %d: not found", name, at)
 	}
-}
-
-func TestManifestIsStrict(t *testing.T) {
-	s := open(t, t.TempDir())
-	m := newMachine(t, 12)
-	id := m.mustSave(s, m.mustSave(s, ""))
-	good, err := os.ReadFile(filepath.Join(s.dir(id), manifestName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := decodeManifest(good); err != nil {
-		t.Fatal(err)
-	}
-	text := string(good)
-	for name, edit := range map[string][2]string{
-		"unknown field":   {`"version":1`, `"version":1,"evil":2`},
-		"version":         {`"version":1`, `"version":2`},
-		"id":              {`"id":"`, `"id":"x`},
-		"kind":            {`"kind":"checkpoint"`, `"kind":"template"`},
-		"file name":       {`"name":"index"`, `"name":"../index"`},
-		"two states":      {`"name":"index"`, `"name":"state"`},
-		"negative size":   {`"size":1048576`, `"size":-1`},
-		"short digest":    {`"digest":"`, `"digest":"ab`},
-		"capital digest":  {`"digest":"`, `"digest":"A`},
-		"memory":          {`"memory_bytes":`, `"memory_bytes":1`},
-		"no memory":       {`"memory":[`, `"memory":[],"labels":{},"merged":[`},
-		"control in text": {`"tenant":"t"`, `"tenant":"\u0007"`},
-		"long text":       {`"tenant":"t"`, `"tenant":"` + strings.Repeat("x", MaxText+1) + `"`},
-		"trailing":        {"}\n", "}{}\n"},
-		"not a manifest":  {text, "[]"},
-	} {
-		bad := strings.Replace(text, edit[0], edit[1], 1)
-		if bad == text {
-			t.Errorf("%s: nothing to edit", name)
-		}
-		if _, err := decodeManifest([]byte(bad)); !errors.Is(err, ErrDamaged) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-func FuzzManifest(f *testing.F) {
-	s := open(f, f.TempDir())
-	m := newMachine(f, 13)
-	id := m.mustSave(s, m.mustSave(s, ""))
-	good, err := os.ReadFile(filepath.Join(s.dir(id), manifestName))
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(good)
-	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := decodeManifest(b)
-		if err != nil {
-			if !errors.Is(err, ErrDamaged) {
-				t.Fatalf("untyped error %v", err)
-			}
-			return
-		}
-		again, err := m.encode()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := decodeManifest(again); err != nil {
-			t.Fatal(err)
-		}
-		m.needs()
-	})
 }

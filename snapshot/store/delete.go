@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"thaw/snapshot/durable"
 )
 
 // Delete removes a snapshot. It refuses with ErrChildren while other snapshots need
@@ -113,7 +115,7 @@ func (s *Store) deleteOne(id string) error {
 	if err := s.at(stepDeleted); err != nil {
 		return err
 	}
-	if err := syncDir(s.snapshots()); err != nil {
+	if err := durable.SyncDir(s.snapshots()); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(gone); err != nil {

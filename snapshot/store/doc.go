@@ -25,7 +25,9 @@ package store
 import (
 	"errors"
 
+	"thaw/snapshot/durable"
 	"thaw/snapshot/layer"
+	"thaw/snapshot/manifest"
 )
 
 var (
@@ -34,34 +36,23 @@ var (
 	// ErrParentMissing says that a snapshot's parent, or a layer of it, is not in the store.
 	ErrParentMissing = errors.New("parent of the snapshot is missing")
 	// ErrCycle says that a snapshot is its own ancestor.
-	ErrCycle = errors.New("snapshots are each other's parents")
+	ErrCycle = manifest.ErrCycle
 	// ErrDamaged says that a file of a snapshot is not what the manifest says, or
 	// the manifest is malformed.
 	ErrDamaged = layer.ErrDamaged
 	// ErrIncompatible says that a snapshot cannot run here; see Incompatible.
-	ErrIncompatible = errors.New("snapshot of another kind of machine or program")
+	ErrIncompatible = manifest.ErrIncompatible
 	// ErrInUse says that a machine holds a lease of a snapshot, or that it is pinned.
 	ErrInUse = errors.New("snapshot is in use")
 	// ErrChildren says that other snapshots need this one.
 	ErrChildren = errors.New("snapshot has children")
 	// ErrNoSpace says that the file system, or the store's share of it, is full.
-	ErrNoSpace = errors.New("no space for the snapshot")
+	ErrNoSpace = durable.ErrNoSpace
 	// ErrLocked says that another process has the store open.
-	ErrLocked = errors.New("snapshot store is open in another process")
+	ErrLocked = durable.ErrLocked
 	// ErrArchive says that an archive is malformed or breaks a bound.
 	ErrArchive = errors.New("malformed snapshot archive")
 	// ErrInvalid says that a request makes no sense: a bad name, a checkpoint
 	// without a parent, a delta that is not one.
-	ErrInvalid = errors.New("invalid snapshot")
-)
-
-// Bounds.
-const (
-	MaxManifest = 4 << 20 // bytes
-	MaxLayers   = 4096    // of memory, or of one disk
-	MaxDisks    = 8
-	MaxLabels   = 64
-	MaxText     = 256      // bytes of a name, a label, or another string
-	maxMemory   = 64 << 30 // bytes
-	maxIndex    = 16 << 20 // bytes
+	ErrInvalid = manifest.ErrInvalid
 )

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"thaw/snapshot/durable"
+	"thaw/snapshot/manifest"
 	"thaw/snapshot/pageindex"
 )
 
@@ -50,14 +52,14 @@ func (s *Store) Begin(spec Spec) (*Draft, error) {
 	if err := s.room(0); err != nil {
 		return nil, err
 	}
-	d := &Draft{ID: newID(), store: s, spec: spec, made: time.Now().UTC(), done: make(chan struct{})}
+	d := &Draft{ID: manifest.NewID(), store: s, spec: spec, made: time.Now().UTC(), done: make(chan struct{})}
 	d.dir = filepath.Join(s.work(), d.ID)
 	if err := s.register(d); err != nil {
 		return nil, err
 	}
 	if err := os.Mkdir(d.dir, 0o700); err != nil {
 		d.Abort()
-		return nil, fmt.Errorf("store: make folder: %w", full(err))
+		return nil, fmt.Errorf("store: make folder: %w", durable.Full(err))
 	}
 	if err := s.at(stepBegun); err != nil {
 		d.Abort()
@@ -160,19 +162,19 @@ func (d *Draft) holdParent(ctx context.Context) (*Manifest, func(), error) {
 // publish writes the manifest and renames the folder into place.
 func (d *Draft) publish(m *Manifest) error {
 	s := d.store
-	m.Record.Bytes = diskUse(d.dir)
+	m.Record.Bytes = durable.FolderUse(d.dir)
 	m.Record.Durable = time.Now().UTC()
-	b, err := m.encode()
+	b, err := m.Encode()
 	if err != nil {
 		return err
 	}
-	if err := writeFile(filepath.Join(d.dir, manifestName), b); err != nil {
+	if err := durable.WriteFile(filepath.Join(d.dir, manifest.FileName), b); err != nil {
 		return err
 	}
 	if err := s.at(stepManifest); err != nil {
 		return err
 	}
-	if err := syncDir(d.dir); err != nil {
+	if err := durable.SyncDir(d.dir); err != nil {
 		return err
 	}
 	if err := s.at(stepSynced); err != nil {
@@ -184,7 +186,7 @@ func (d *Draft) publish(m *Manifest) error {
 	if err := s.at(stepCommitted); err != nil {
 		return s.unpublish(m.ID, err)
 	}
-	if err := syncDir(s.snapshots()); err != nil {
+	if err := durable.SyncDir(s.snapshots()); err != nil {
 		return s.unpublish(m.ID, err)
 	}
 	if err := s.at(stepDurable); err != nil {

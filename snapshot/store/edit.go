@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"thaw/snapshot/durable"
+	"thaw/snapshot/manifest"
 )
 
 // newManifest is a manifest that is about to take the old one's place.
@@ -13,7 +16,7 @@ const newManifest = ".manifest.new"
 // Preconditions: the caller holds the snapshot (hold), and files that next names are
 // in its folder and synced.
 func (s *Store) replaceManifest(next *Manifest) error {
-	b, err := next.encode()
+	b, err := next.Encode()
 	if err != nil {
 		return err
 	}
@@ -22,29 +25,29 @@ func (s *Store) replaceManifest(next *Manifest) error {
 	if err := os.RemoveAll(path); err != nil {
 		return fmt.Errorf("store: remove debris: %w", err)
 	}
-	if err := writeFile(path, b); err != nil {
+	if err := durable.WriteFile(path, b); err != nil {
 		return err
 	}
-	if err := syncDir(dir); err != nil {
+	if err := durable.SyncDir(dir); err != nil {
 		return err
 	}
 	if err := s.at(stepMergeNew); err != nil {
 		return err
 	}
-	if err := os.Rename(path, filepath.Join(dir, manifestName)); err != nil {
+	if err := os.Rename(path, filepath.Join(dir, manifest.FileName)); err != nil {
 		return fmt.Errorf("store: replace manifest: %w", err)
 	}
 	if err := s.at(stepMergeMade); err != nil {
 		return err
 	}
-	if err := syncDir(dir); err != nil {
+	if err := durable.SyncDir(dir); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if old := s.entries[next.ID]; old != nil {
 		e := *old
-		e.m, e.bytes = next, diskUse(dir)
+		e.m, e.bytes = next, durable.FolderUse(dir)
 		s.add(next.ID, &e)
 	}
 	return nil

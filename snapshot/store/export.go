@@ -13,6 +13,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"thaw/snapshot/layer"
+	"thaw/snapshot/manifest"
 )
 
 // Export writes a snapshot, with all that it needs, as an archive. Files outside the
@@ -56,7 +57,7 @@ func (s *Store) lineage(m *Manifest) ([]*Manifest, error) {
 			return nil
 		}
 		seen[m.ID] = true
-		for _, id := range slices.Sorted(maps.Keys(m.needs())) {
+		for _, id := range slices.Sorted(maps.Keys(m.Needs())) {
 			need, err := s.Get(id)
 			if err != nil {
 				return err
@@ -80,7 +81,7 @@ func (x *exporter) write(ctx context.Context, manifests []*Manifest) error {
 	list := archiveList{Version: archiveVersion}
 	var encoded [][]byte
 	for _, m := range manifests {
-		b, err := m.encode()
+		b, err := m.Encode()
 		if err != nil {
 			return err
 		}
@@ -105,7 +106,7 @@ func (x *exporter) write(ctx context.Context, manifests []*Manifest) error {
 		return err
 	}
 	for i, m := range manifests {
-		if err := x.entry(m.ID+"/"+manifestName, encoded[i]); err != nil {
+		if err := x.entry(m.ID+"/"+manifest.FileName, encoded[i]); err != nil {
 			return err
 		}
 		for _, f := range m.Files {
@@ -135,7 +136,7 @@ func (x *exporter) file(ctx context.Context, m *Manifest, f File) error {
 		return err
 	}
 	defer file.Close()
-	if err := x.entry(m.ID+"/"+f.Name+sumSuffix, sum.Encode()); err != nil {
+	if err := x.entry(m.ID+"/"+f.Name+manifest.SumSuffix, sum.Encode()); err != nil {
 		return err
 	}
 	if err := x.header(m.ID+"/"+f.Name, sum.Packed()); err != nil {

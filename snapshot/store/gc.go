@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+
+	"thaw/snapshot/durable"
 )
 
 // Watermark says when GC works and how far. Sizes are in bytes.
@@ -23,7 +25,7 @@ func (s *Store) GC(ctx context.Context, w Watermark, keep func(*Manifest) bool) 
 		if s.Used() > limit {
 			return true, nil
 		}
-		free, err := s.free()
+		free, err := durable.Free(s.root)
 		return free < w.MinFree, err
 	}
 	if err := s.trimAll(); err != nil {

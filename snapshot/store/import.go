@@ -14,8 +14,10 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"thaw/snapshot/durable"
 	"thaw/snapshot/format"
 	"thaw/snapshot/layer"
+	"thaw/snapshot/manifest"
 )
 
 // ImportOptions bound an import.
@@ -64,7 +66,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader, o ImportOptions) (strin
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range x.order {
-		s.add(id, &entry{m: x.got[id], used: time.Now(), bytes: diskUse(s.dir(id))})
+		s.add(id, &entry{m: x.got[id], used: time.Now(), bytes: durable.FolderUse(s.dir(id))})
 	}
 	return x.order[len(x.order)-1], nil
 }
@@ -111,17 +113,17 @@ func (x *importer) read(ctx context.Context) error {
 
 // snapshot reads one snapshot, gives it a new id and verifies all of it.
 func (x *importer) snapshot(ctx context.Context, from archiveSnapshot) error {
-	if len(from.Entries) == 0 || from.Entries[0].Name != manifestName {
+	if len(from.Entries) == 0 || from.Entries[0].Name != manifest.FileName {
 		return fmt.Errorf("snapshot %s has no manifest: %w", from.ID, ErrArchive)
 	}
-	b, err := x.small(from.ID+"/"+manifestName, from.Entries[0].Size, MaxManifest)
+	b, err := x.small(from.ID+"/"+manifest.FileName, from.Entries[0].Size, manifest.MaxSize)
 	if err != nil {
 		return err
 	}
 	if sha(b) != from.Entries[0].Digest {
 		return fmt.Errorf("manifest of %s: %w", from.ID, ErrDamaged)
 	}
-	m, err := decodeManifest(b)
+	m, err := manifest.Decode(b)
 	if err != nil {
 		return err
 	}
@@ -133,7 +135,7 @@ func (x *importer) snapshot(ctx context.Context, from archiveSnapshot) error {
 	}
 	dir := filepath.Join(x.dir, m.ID)
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return fmt.Errorf("make folder: %w", full(err))
+		return fmt.Errorf("make folder: %w", durable.Full(err))
 	}
 	rest := from.Entries[1:]
 	for _, f := range m.Files {
@@ -146,13 +148,13 @@ func (x *importer) snapshot(ctx context.Context, from archiveSnapshot) error {
 			return err
 		}
 	}
-	if b, err = m.encode(); err != nil {
+	if b, err = m.Encode(); err != nil {
 		return err
 	}
-	if err := writeFile(filepath.Join(dir, manifestName), b); err != nil {
+	if err := durable.WriteFile(filepath.Join(dir, manifest.FileName), b); err != nil {
 		return err
 	}
-	if err := syncDir(dir); err != nil {
+	if err := durable.SyncDir(dir); err != nil {
 		return err
 	}
 	x.got[m.ID] = m
@@ -161,12 +163,12 @@ func (x *importer) snapshot(ctx context.Context, from archiveSnapshot) error {
 }
 
 // matches says whether the list names the manifest's files, and them only.
-func (x *importer) matches(from archiveSnapshot, m *Manifest, manifest []byte) error {
+func (x *importer) matches(from archiveSnapshot, m *Manifest, encoded []byte) error {
 	sizes := map[string]int64{}
 	for _, e := range from.Entries {
 		sizes[e.Name] = e.Size
 	}
-	want, err := entriesOf(m, manifest, func(f File) (int64, error) { return sizes[f.Name], nil })
+	want, err := entriesOf(m, encoded, func(f File) (int64, error) { return sizes[f.Name], nil })
 	if err != nil {
 		return err
 	}
@@ -178,12 +180,12 @@ func (x *importer) matches(from archiveSnapshot, m *Manifest, manifest []byte) e
 
 // rename gives the manifest a new id, and its parents theirs, which came before.
 func (x *importer) rename(old string, m *Manifest) error {
-	for need := range m.needs() {
+	for need := range m.Needs() {
 		if x.ids[need] == "" {
 			return fmt.Errorf("snapshot %s needs %s, which does not come before it: %w: %w", old, need, ErrParentMissing, ErrArchive)
 		}
 	}
-	x.ids[old] = newID()
+	x.ids[old] = manifest.NewID()
 	// Not in Merged: those ids mean nothing here.
 	m.ID, m.Origin, m.Parent, m.Tenant, m.Pinned, m.Merged = x.ids[old], old, x.ids[m.Parent], x.options.Tenant, false, nil
 	for i := range m.Memory {
@@ -203,31 +205,31 @@ func (x *importer) file(ctx context.Context, dir, old string, m *Manifest, f Fil
 	if f.Layer {
 		return 2, x.layer(ctx, path, old, m, f, entries[1].Size)
 	}
-	b, err := x.small(old+"/"+f.Name, f.Size, maxIndex)
+	b, err := x.small(old+"/"+f.Name, f.Size, manifest.MaxIndex)
 	if err != nil {
 		return 0, err
 	}
 	if sha(b) != f.Digest {
 		return 0, fmt.Errorf("%s of %s: %w", f.Name, old, ErrDamaged)
 	}
-	switch baseName(f.Name) {
-	case stateName:
+	switch manifest.BaseName(f.Name) {
+	case manifest.StateName:
 		_, err = format.Read(bytes.NewReader(b), format.Limits{})
-	case indexName:
+	case manifest.IndexName:
 		_, err = decodeIndex(m, b)
 	}
 	if err != nil {
 		return 0, err
 	}
-	return 1, writeFile(path, b)
+	return 1, durable.WriteFile(path, b)
 }
 
 func (x *importer) layer(ctx context.Context, path, old string, m *Manifest, f File, packed int64) error {
-	b, err := x.small(old+"/"+f.Name+sumSuffix, layer.EncodedSize(f.Size), layer.EncodedSize(f.Size))
+	b, err := x.small(old+"/"+f.Name+manifest.SumSuffix, layer.EncodedSize(f.Size), layer.EncodedSize(f.Size))
 	if err != nil {
 		return err
 	}
-	root, err := parseDigest(f.Digest)
+	root, err := manifest.ParseDigest(f.Digest)
 	if err != nil {
 		return err
 	}
@@ -238,7 +240,7 @@ func (x *importer) layer(ctx context.Context, path, old string, m *Manifest, f F
 	if sum.Size != f.Size || sum.Packed() != packed {
 		return fmt.Errorf("layer %s of %s has %d bytes, %d in the archive: %w", f.Name, old, sum.Size, packed, ErrArchive)
 	}
-	if err := writeFile(path+sumSuffix, b); err != nil {
+	if err := durable.WriteFile(path+manifest.SumSuffix, b); err != nil {
 		return err
 	}
 	if err := x.next(old+"/"+f.Name, packed); err != nil {
@@ -246,9 +248,9 @@ func (x *importer) layer(ctx context.Context, path, old string, m *Manifest, f F
 	}
 	to, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
-		return fmt.Errorf("make file: %w", full(err))
+		return fmt.Errorf("make file: %w", durable.Full(err))
 	}
-	return finish(to, layer.Unpack(ctx, to, x.tar, sum))
+	return durable.Finish(to, layer.Unpack(ctx, to, x.tar, sum))
 }
 
 // next goes to the next entry, which must be this one. A size below 0 is any.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"thaw/snapshot/manifest"
 	"thaw/snapshot/pageindex"
 )
 
@@ -38,7 +39,7 @@ func (c *indexCache) put(key string, x *pageindex.Index) {
 // drop forgets the indexes of a snapshot.
 func (c *indexCache) drop(id string) {
 	for i := len(c.order) - 1; i >= 0; i-- {
-		if c.order[i][:idLength] == id {
+		if c.order[i][:manifest.IDLength] == id {
 			c.remove(i)
 		}
 	}
@@ -62,7 +63,7 @@ func (s *Store) index(m *Manifest) (*pageindex.Index, error) {
 	if x != nil {
 		return x, nil
 	}
-	want, _ := m.file(name)
+	want, _ := m.File(name)
 	b, err := readFile(filepath.Join(s.dir(m.ID), name), want)
 	if err != nil {
 		return nil, err

@@ -7,7 +7,9 @@ import (
 	"path/filepath"
 	"slices"
 
+	"thaw/snapshot/durable"
 	"thaw/snapshot/layer"
+	"thaw/snapshot/manifest"
 	"thaw/snapshot/pageindex"
 )
 
@@ -85,7 +87,7 @@ func (g *merge) run(ctx context.Context, folder DiskFolder) error {
 		return nil
 	}
 	g.adopt()
-	return syncDir(g.dir)
+	return durable.SyncDir(g.dir)
 }
 
 // foldMemory writes the pages that the index names, and only those, into one layer.
@@ -103,7 +105,7 @@ func (g *merge) foldMemory(ctx context.Context) error {
 		}
 		g.next.Memory = append(g.next.Memory, ref)
 	}
-	return g.replaceFile(indexName, folded.Encode())
+	return g.replaceFile(manifest.IndexName, folded.Encode())
 }
 
 // copyPages makes a layer of pages of the others, which are verified first.
@@ -134,22 +136,22 @@ func (g *merge) copyPages(ctx context.Context, moves []pageindex.Move) (Ref, err
 			return Ref{}, err
 		}
 	}
-	return g.writeLayer(ctx, memoryName, tmp, size)
+	return g.writeLayer(ctx, manifest.MemoryName, tmp, size)
 }
 
 // writeLayer writes a new layer of the snapshot and its digests.
 func (g *merge) writeLayer(ctx context.Context, base string, from *os.File, size int64) (Ref, error) {
-	name := g.next.nextName(base)
+	name := g.next.NextName(base)
 	f, err := g.create(name)
 	if err != nil {
 		return Ref{}, err
 	}
 	sum, err := layer.Copy(ctx, f, from, size)
-	if err := finish(f, err); err != nil {
+	if err := durable.Finish(f, err); err != nil {
 		return Ref{}, err
 	}
-	g.made = append(g.made, name+sumSuffix)
-	if err := writeFile(filepath.Join(g.dir, name+sumSuffix), sum.Encode()); err != nil {
+	g.made = append(g.made, name+manifest.SumSuffix)
+	if err := durable.WriteFile(filepath.Join(g.dir, name+manifest.SumSuffix), sum.Encode()); err != nil {
 		return Ref{}, err
 	}
 	root := sum.Root().String()
@@ -160,7 +162,7 @@ func (g *merge) writeLayer(ctx context.Context, base string, from *os.File, size
 func (g *merge) create(name string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(g.dir, name), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("store: make file: %w", full(err))
+		return nil, fmt.Errorf("store: make file: %w", durable.Full(err))
 	}
 	g.made = append(g.made, name)
 	return f, nil
@@ -168,12 +170,12 @@ func (g *merge) create(name string) (*os.File, error) {
 
 // replaceFile writes a small file that takes the place of the one of this base name.
 func (g *merge) replaceFile(base string, b []byte) error {
-	name := g.next.nextName(base)
+	name := g.next.NextName(base)
 	g.made = append(g.made, name)
-	if err := writeFile(filepath.Join(g.dir, name), b); err != nil {
+	if err := durable.WriteFile(filepath.Join(g.dir, name), b); err != nil {
 		return err
 	}
-	old := g.next.only(base)
+	old := g.next.Only(base)
 	for i, f := range g.next.Files {
 		if f.Name == old {
 			g.next.Files[i] = File{Name: name, Size: int64(len(b)), Digest: sha(b)}
@@ -186,7 +188,7 @@ func (g *merge) replaceFile(base string, b []byte) error {
 func (g *merge) adopt() {
 	base := g.next.Memory[0].Snapshot
 	own := true
-	g.next.refs(func(r Ref) {
+	g.next.EachRef(func(r Ref) {
 		own = own && (r.External != "" || r.Snapshot == base || r.Snapshot == g.next.ID)
 	})
 	if !own || g.next.Parent == base {

@@ -8,6 +8,7 @@ import (
 
 	"thaw/snapshot/format"
 	"thaw/snapshot/layer"
+	"thaw/snapshot/manifest"
 )
 
 // foldDisks folds each disk's layers above those of the template into one. The state
@@ -34,13 +35,13 @@ func (g *merge) foldDisks(ctx context.Context, folder DiskFolder) error {
 	if _, err := format.Read(bytes.NewReader(state), format.Limits{}); err != nil {
 		return fmt.Errorf("store: state with folded disks: %w", err)
 	}
-	return g.replaceFile(stateName, state)
+	return g.replaceFile(manifest.StateName, state)
 }
 
 func (g *merge) path(name string) string { return g.dir + "/" + name }
 
 func (g *merge) file(name string) File {
-	f, _ := g.old.file(name)
+	f, _ := g.old.File(name)
 	return f
 }
 
@@ -85,7 +86,7 @@ func (g *merge) foldDisk(ctx context.Context, folder DiskFolder, i, keep int, st
 	if err != nil {
 		return nil, err
 	}
-	ref, err := g.writeLayer(ctx, diskPrefix+d.ID, tmp, info.Size())
+	ref, err := g.writeLayer(ctx, manifest.DiskPrefix+d.ID, tmp, info.Size())
 	if err != nil {
 		return nil, err
 	}

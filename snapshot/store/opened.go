@@ -1,6 +1,10 @@
 package store
 
-import "os"
+import (
+	"os"
+
+	"thaw/snapshot/manifest"
+)
 
 // maxIdle is how many files that nobody uses stay open.
 const maxIdle = 1024
@@ -44,7 +48,7 @@ func (s *Store) acquire(key string, open func() (*os.File, error)) (*opened, err
 		o.refs++
 		return o, nil
 	}
-	o = &opened{f: f, refs: 1, gone: s.closed || s.entries[key[:idLength]] == nil}
+	o = &opened{f: f, refs: 1, gone: s.closed || s.entries[key[:manifest.IDLength]] == nil}
 	if !o.gone {
 		if s.files.files == nil {
 			s.files.files = map[string]*opened{}

@@ -4,8 +4,7 @@ import (
 	"fmt"
 	"os"
 
-	"golang.org/x/sys/unix"
-
+	"thaw/snapshot/durable"
 	"thaw/snapshot/pageindex"
 )
 
@@ -17,11 +16,11 @@ func copyPages(to, from *os.File, m pageindex.Move) error {
 	buf := make([]byte, min(left, 1<<20))
 	for left > 0 {
 		b := buf[:min(left, len(buf))]
-		if n, err := unix.Pread(int(from.Fd()), b, off); err != nil || n != len(b) {
+		if n, err := from.ReadAt(b, off); n != len(b) {
 			return fmt.Errorf("store: read %d bytes of %d pages: %w", n, m.Count, errorOr(err))
 		}
 		if _, err := to.WriteAt(b, at); err != nil {
-			return fmt.Errorf("store: write pages: %w", full(err))
+			return fmt.Errorf("store: write pages: %w", durable.Full(err))
 		}
 		off, at, left = off+int64(len(b)), at+int64(len(b)), left-len(b)
 	}

@@ -7,6 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"thaw/snapshot/durable"
+	"thaw/snapshot/manifest"
 )
 
 // A plan makes several renames one step. It is a folder of work/ that holds the
@@ -33,9 +36,9 @@ const (
 
 // newPlan makes the folder of a plan, in which Install's snapshots are written.
 func (s *Store) newPlan() (dir string, err error) {
-	dir = filepath.Join(s.work(), draftPrefix+newID())
+	dir = filepath.Join(s.work(), draftPrefix+manifest.NewID())
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return "", fmt.Errorf("store: make folder: %w", full(err))
+		return "", fmt.Errorf("store: make folder: %w", durable.Full(err))
 	}
 	return dir, nil
 }
@@ -47,10 +50,10 @@ func (s *Store) decide(dir string, p plan) (decided bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("store: encode plan: %w", err)
 	}
-	if err := writeFile(filepath.Join(dir, planName), b); err != nil {
+	if err := durable.WriteFile(filepath.Join(dir, planName), b); err != nil {
 		return false, err
 	}
-	if err := syncDir(dir); err != nil {
+	if err := durable.SyncDir(dir); err != nil {
 		return false, err
 	}
 	if err := s.at(stepPlanned); err != nil {
@@ -60,7 +63,7 @@ func (s *Store) decide(dir string, p plan) (decided bool, err error) {
 	if err := os.Rename(dir, final); err != nil {
 		return false, fmt.Errorf("store: decide plan: %w", err)
 	}
-	if err := syncDir(s.work()); err != nil {
+	if err := durable.SyncDir(s.work()); err != nil {
 		return true, err
 	}
 	if err := s.at(stepPlanMade); err != nil {
@@ -87,7 +90,7 @@ func (s *Store) carryOut(dir string, p plan) error {
 			return err
 		}
 	}
-	if err := syncDir(s.snapshots()); err != nil {
+	if err := durable.SyncDir(s.snapshots()); err != nil {
 		return err
 	}
 	if err := s.at(stepPlanDone); err != nil {
@@ -122,7 +125,7 @@ func (s *Store) finishPlans() error {
 			continue
 		}
 		dir := filepath.Join(s.work(), d.Name())
-		b, err := readBounded(filepath.Join(dir, planName), maxPlan)
+		b, err := durable.ReadBounded(filepath.Join(dir, planName), maxPlan)
 		if errors.Is(err, os.ErrNotExist) {
 			continue // its removal was interrupted: all was done
 		}
@@ -134,7 +137,7 @@ func (s *Store) finishPlans() error {
 			return fmt.Errorf("store: read plan %s: %w: %w", d.Name(), err, ErrDamaged)
 		}
 		for _, id := range append(p.Install, p.Remove...) {
-			if !validID(id) {
+			if !manifest.ValidID(id) {
 				return fmt.Errorf("store: plan %s names %.40q: %w", d.Name(), id, ErrDamaged)
 			}
 		}

@@ -6,6 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"thaw/snapshot/durable"
+	"thaw/snapshot/manifest"
 )
 
 // recover finishes what had been decided, removes what had not, and reads the
@@ -22,7 +25,7 @@ func (s *Store) recover() error {
 		return fmt.Errorf("store: list snapshots: %w", err)
 	}
 	for _, d := range list {
-		if !validID(d.Name()) {
+		if !manifest.ValidID(d.Name()) {
 			continue // not ours
 		}
 		s.add(d.Name(), s.load(d.Name()))
@@ -48,14 +51,14 @@ func (s *Store) sweepWork() error {
 // load reads one snapshot's manifest and looks at its files.
 func (s *Store) load(id string) *entry {
 	dir := s.dir(id)
-	e := &entry{bytes: diskUse(dir)}
-	path := filepath.Join(dir, manifestName)
-	b, err := readBounded(path, MaxManifest)
+	e := &entry{bytes: durable.FolderUse(dir)}
+	path := filepath.Join(dir, manifest.FileName)
+	b, err := durable.ReadBounded(path, manifest.MaxSize)
 	if err != nil {
 		e.err = err
 		return e
 	}
-	m, err := decodeManifest(b)
+	m, err := manifest.Decode(b)
 	if err == nil && m.ID != id {
 		err = fmt.Errorf("store: folder %s has the manifest of %s: %w", id, m.ID, ErrDamaged)
 	}
@@ -99,10 +102,10 @@ func (s *Store) sweepSnapshot(m *Manifest) error {
 		return fmt.Errorf("store: list files: %w", err)
 	}
 	for _, d := range list {
-		if d.Name() == manifestName {
+		if d.Name() == manifest.FileName {
 			continue
 		}
-		if f, ok := m.file(strings.TrimSuffix(d.Name(), sumSuffix)); ok && (f.Layer || f.Name == d.Name()) {
+		if f, ok := m.File(strings.TrimSuffix(d.Name(), manifest.SumSuffix)); ok && (f.Layer || f.Name == d.Name()) {
 			continue
 		}
 		if err := os.RemoveAll(filepath.Join(dir, d.Name())); err != nil {

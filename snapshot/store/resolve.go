@@ -6,7 +6,9 @@ import (
 	"os"
 	"path/filepath"
 
+	"thaw/snapshot/durable"
 	"thaw/snapshot/layer"
+	"thaw/snapshot/manifest"
 	"thaw/snapshot/pageindex"
 )
 
@@ -118,13 +120,13 @@ func (s *Store) openState(m *Manifest) (*os.File, error) {
 	name := m.StateFile()
 	path := filepath.Join(s.dir(m.ID), name)
 	if !s.isVerified(m.ID, name) {
-		want, _ := m.file(name)
+		want, _ := m.File(name)
 		if _, err := readFile(path, want); err != nil {
 			return nil, err
 		}
 		s.setVerified(m.ID, name)
 	}
-	return openRegular(path)
+	return durable.OpenRegular(path)
 }
 
 // openVerified opens a layer, and verifies it the first time. It is nil for a layer
@@ -164,7 +166,7 @@ func (l Layer) Load(ctx context.Context, huge bool) (*os.File, error) {
 
 // openLayer opens a layer's file and, withSum, its digests.
 func openLayer(dir string, r Ref, withSum bool) (*os.File, *layer.Sum, error) {
-	f, err := openRegular(filepath.Join(dir, r.File))
+	f, err := durable.OpenRegular(filepath.Join(dir, r.File))
 	if err != nil || !withSum {
 		return f, nil, err
 	}
@@ -178,11 +180,11 @@ func openLayer(dir string, r Ref, withSum bool) (*os.File, *layer.Sum, error) {
 
 // readSum reads a layer's digests and compares them with the manifest's.
 func readSum(dir string, r Ref) (*layer.Sum, error) {
-	root, err := parseDigest(r.Digest)
+	root, err := manifest.ParseDigest(r.Digest)
 	if err != nil {
 		return nil, err
 	}
-	b, err := readBounded(filepath.Join(dir, r.File+sumSuffix), layer.EncodedSize(r.Size))
+	b, err := durable.ReadBounded(filepath.Join(dir, r.File+manifest.SumSuffix), layer.EncodedSize(r.Size))
 	if err != nil {
 		return nil, err
 	}

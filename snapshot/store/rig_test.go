@@ -10,12 +10,13 @@ import (
 
 	"thaw/snapshot/format"
 	"thaw/snapshot/layer"
+	"thaw/snapshot/manifest"
 	"thaw/snapshot/pageindex"
 )
 
 const (
 	page      = pageindex.PageSize
-	testPages = 700 // three chunks of a layer, the last one short
+	testPages = 300 // two chunks of a layer, the last one short
 )
 
 var testMachine = Machine{VCPUs: 1, MemoryBytes: testPages * page}
@@ -216,11 +217,11 @@ func clean(t testing.TB, s *Store) {
 		t.Errorf("problem: %v", p)
 	}
 	for _, i := range s.List("") {
-		want := map[string]bool{manifestName: true}
+		want := map[string]bool{manifest.FileName: true}
 		for _, f := range i.Manifest.Files {
 			want[f.Name] = true
 			if f.Layer {
-				want[f.Name+sumSuffix] = true
+				want[f.Name+manifest.SumSuffix] = true
 			}
 		}
 		list, err := os.ReadDir(filepath.Join(s.snapshots(), i.ID))

@@ -1,14 +1,14 @@
 package store
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"thaw/snapshot/durable"
+	"thaw/snapshot/manifest"
 )
 
 // Options of a store.
@@ -60,16 +60,9 @@ func Open(o Options) (*Store, error) {
 			return nil, fmt.Errorf("store: make folder: %w", err)
 		}
 	}
-	lock, err := os.OpenFile(filepath.Join(s.root, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := durable.Lock(filepath.Join(s.root, "lock"))
 	if err != nil {
-		return nil, fmt.Errorf("store: open lock: %w", err)
-	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		lock.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = ErrLocked
-		}
-		return nil, fmt.Errorf("store: lock %s: %w", s.root, err)
+		return nil, err
 	}
 	s.lock = lock
 	if err := s.recover(); err != nil {
@@ -164,5 +157,5 @@ func (s *Store) touch(id string, e *entry) {
 		return
 	}
 	e.used = now
-	_ = os.Chtimes(filepath.Join(s.dir(id), manifestName), now, now)
+	_ = os.Chtimes(filepath.Join(s.dir(id), manifest.FileName), now, now)
 }

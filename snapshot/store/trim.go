@@ -1,6 +1,10 @@
 package store
 
-import "slices"
+import (
+	"slices"
+
+	"thaw/snapshot/manifest"
+)
 
 // withoutUnneeded is m's files without its own layers that neither it nor a child
 // names. Preconditions: the caller holds the snapshot, so that no draft that does not
@@ -12,12 +16,12 @@ func (s *Store) withoutUnneeded(m *Manifest) []File {
 			named[r.File] = true
 		}
 	}
-	m.refs(note)
+	m.EachRef(note)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for child := range s.needed[m.ID] {
 		if e := s.entries[child]; e != nil && e.m != nil {
-			e.m.refs(note)
+			e.m.EachRef(note)
 		}
 	}
 	for _, d := range s.drafts {
@@ -42,7 +46,7 @@ func (s *Store) trimAll() error {
 }
 
 // merged says whether a merge changed the snapshot's layers.
-func merged(m *Manifest) bool { return m.IndexFile() != indexName }
+func merged(m *Manifest) bool { return m.IndexFile() != manifest.IndexName }
 
 func (s *Store) trim(id string) error {
 	release, m, err := s.hold(id)

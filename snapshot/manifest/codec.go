@@ -1,4 +1,4 @@
-package store
+package manifest
 
 import (
 	"bytes"
@@ -13,54 +13,54 @@ import (
 	"thaw/snapshot/layer"
 )
 
-// encode returns the manifest as it is stored.
-func (m *Manifest) encode() ([]byte, error) {
+// Encode returns the manifest as it is stored.
+func (m *Manifest) Encode() ([]byte, error) {
 	if err := m.validate(); err != nil {
-		return nil, fmt.Errorf("store: manifest of %s: %w: %w", m.ID, err, ErrInvalid)
+		return nil, fmt.Errorf("manifest: manifest of %s: %w: %w", m.ID, err, ErrInvalid)
 	}
 	b, err := json.Marshal(m)
 	if err != nil {
-		return nil, fmt.Errorf("store: encode manifest: %w", err)
+		return nil, fmt.Errorf("manifest: encode manifest: %w", err)
 	}
-	if len(b) >= MaxManifest {
-		return nil, fmt.Errorf("store: manifest of %d bytes: merge the chain first: %w", len(b), ErrInvalid)
+	if len(b) >= MaxSize {
+		return nil, fmt.Errorf("manifest: manifest of %d bytes: merge the chain first: %w", len(b), ErrInvalid)
 	}
 	return append(b, '\n'), nil
 }
 
-// decodeManifest reads a manifest strictly: no unknown field, nothing after it,
+// Decode reads a manifest strictly: no unknown field, nothing after it,
 // every value in its bounds. Errors wrap ErrDamaged.
-func decodeManifest(b []byte) (*Manifest, error) {
-	if len(b) > MaxManifest {
-		return nil, fmt.Errorf("store: manifest of %d bytes: %w", len(b), ErrDamaged)
+func Decode(b []byte) (*Manifest, error) {
+	if len(b) > MaxSize {
+		return nil, fmt.Errorf("manifest: manifest of %d bytes: %w", len(b), ErrDamaged)
 	}
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
 	var m Manifest
 	if err := d.Decode(&m); err != nil {
-		return nil, fmt.Errorf("store: decode manifest: %w: %w", err, ErrDamaged)
+		return nil, fmt.Errorf("manifest: decode manifest: %w: %w", err, ErrDamaged)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("store: bytes after the manifest: %w", ErrDamaged)
+		return nil, fmt.Errorf("manifest: bytes after the manifest: %w", ErrDamaged)
 	}
 	if err := m.validate(); err != nil {
-		return nil, fmt.Errorf("store: manifest: %w: %w", err, ErrDamaged)
+		return nil, fmt.Errorf("manifest: manifest: %w: %w", err, ErrDamaged)
 	}
 	return &m, nil
 }
 
 // validate checks what can be said of a manifest alone.
 func (m *Manifest) validate() error {
-	if m.Version != manifestVersion {
-		return fmt.Errorf("version %d, not %d", m.Version, manifestVersion)
+	if m.Version != Version {
+		return fmt.Errorf("version %d, not %d", m.Version, Version)
 	}
-	if !validID(m.ID) {
+	if !ValidID(m.ID) {
 		return fmt.Errorf("id %q", m.ID)
 	}
 	switch {
 	case m.Kind == Template && m.Parent != "":
 		return errors.New("a template with a parent")
-	case m.Kind == Checkpoint && !validID(m.Parent):
+	case m.Kind == Checkpoint && !ValidID(m.Parent):
 		return fmt.Errorf("a checkpoint of parent %q", m.Parent)
 	case m.Kind == Checkpoint && m.Parent == m.ID:
 		return fmt.Errorf("snapshot %s is its own parent: %w", m.ID, ErrCycle)
@@ -73,7 +73,7 @@ func (m *Manifest) validate() error {
 	if m.Machine.VCPUs < 1 || m.Machine.VCPUs > 64 {
 		return fmt.Errorf("%d vCPUs", m.Machine.VCPUs)
 	}
-	if b := m.Machine.MemoryBytes; b == 0 || b > maxMemory || b%4096 != 0 {
+	if b := m.Machine.MemoryBytes; b == 0 || b > MaxMemory || b%4096 != 0 {
 		return fmt.Errorf("%d bytes of memory", b)
 	}
 	if err := m.validateFiles(); err != nil {
@@ -100,7 +100,7 @@ func (m *Manifest) validateText() error {
 		return fmt.Errorf("%d merged snapshots", len(m.Merged))
 	}
 	for _, id := range append([]string{m.Origin}, m.Merged...) {
-		if id != "" && !validID(id) {
+		if id != "" && !ValidID(id) {
 			return fmt.Errorf("id %.40q", id)
 		}
 	}
@@ -109,12 +109,12 @@ func (m *Manifest) validateText() error {
 
 // Names of files that every snapshot has.
 const (
-	manifestName = "manifest.json"
-	stateName    = "state"
-	indexName    = "index"
-	memoryName   = "memory"
-	diskPrefix   = "disk."
-	sumSuffix    = ".sum"
+	FileName   = "manifest.json"
+	StateName  = "state"
+	IndexName  = "index"
+	MemoryName = "memory"
+	DiskPrefix = "disk."
+	SumSuffix  = ".sum" // of the file with a layer's digests
 )
 
 func (m *Manifest) validateFiles() error {
@@ -123,13 +123,13 @@ func (m *Manifest) validateFiles() error {
 	}
 	seen := map[string]bool{}
 	for _, f := range m.Files {
-		base := baseName(f.Name)
-		isLayer := base == memoryName || strings.HasPrefix(base, diskPrefix) && validDisk(base[len(diskPrefix):])
-		if !validFileName(f.Name) || seen[f.Name] || isLayer != f.Layer || !isLayer && base != stateName && base != indexName {
+		base := BaseName(f.Name)
+		isLayer := base == MemoryName || strings.HasPrefix(base, DiskPrefix) && ValidDisk(base[len(DiskPrefix):])
+		if !validFileName(f.Name) || seen[f.Name] || isLayer != f.Layer || !isLayer && base != StateName && base != IndexName {
 			return fmt.Errorf("file %.40q", f.Name)
 		}
 		seen[f.Name] = true
-		if f.Size < 0 || f.Size > layer.MaxSize || !f.Layer && f.Size > maxIndex || !validDigest(f.Digest) {
+		if f.Size < 0 || f.Size > layer.MaxSize || !f.Layer && f.Size > MaxIndex || !ValidDigest(f.Digest) {
 			return fmt.Errorf("file %s of %d bytes, digest %.70q", f.Name, f.Size, f.Digest)
 		}
 	}
@@ -156,7 +156,7 @@ func (m *Manifest) validateLayers() error {
 	}
 	seen := map[string]bool{}
 	for _, d := range m.Disks {
-		if !validDisk(d.ID) || seen[d.ID] || d.Size < 0 || d.Size > layer.MaxSize || len(d.Layers) == 0 || len(d.Layers) > MaxLayers {
+		if !ValidDisk(d.ID) || seen[d.ID] || d.Size < 0 || d.Size > layer.MaxSize || len(d.Layers) == 0 || len(d.Layers) > MaxLayers {
 			return fmt.Errorf("disk %.40q of %d bytes in %d layers", d.ID, d.Size, len(d.Layers))
 		}
 		seen[d.ID] = true
@@ -165,7 +165,7 @@ func (m *Manifest) validateLayers() error {
 		return fmt.Errorf("%d layers of memory", len(m.Memory))
 	}
 	var err error
-	m.refs(func(r Ref) {
+	m.EachRef(func(r Ref) {
 		if e := m.validateRef(r); e != nil && err == nil {
 			err = e
 		}
@@ -174,7 +174,7 @@ func (m *Manifest) validateLayers() error {
 }
 
 func (m *Manifest) validateRef(r Ref) error {
-	if r.Size < 0 || r.Size > layer.MaxSize || !validDigest(r.Digest) {
+	if r.Size < 0 || r.Size > layer.MaxSize || !ValidDigest(r.Digest) {
 		return fmt.Errorf("layer of %d bytes, digest %.70q", r.Size, r.Digest)
 	}
 	if r.External != "" {
@@ -183,11 +183,11 @@ func (m *Manifest) validateRef(r Ref) error {
 		}
 		return nil
 	}
-	if !validID(r.Snapshot) || !validFileName(r.File) {
+	if !ValidID(r.Snapshot) || !validFileName(r.File) {
 		return fmt.Errorf("layer %.40q of %.40q", r.File, r.Snapshot)
 	}
 	if r.Snapshot == m.ID {
-		if f, ok := m.file(r.File); !ok || !f.Layer || f.Size != r.Size || f.Digest != r.Digest {
+		if f, ok := m.File(r.File); !ok || !f.Layer || f.Size != r.Size || f.Digest != r.Digest {
 			return fmt.Errorf("own layer %s is not among the files", r.File)
 		}
 	}
@@ -197,7 +197,7 @@ func (m *Manifest) validateRef(r Ref) error {
 // validFileName says whether a file of a snapshot may have this name: it is one
 // element of a path, and neither hidden nor the manifest.
 func validFileName(name string) bool {
-	if name == "" || len(name) > 64 || name[0] == '.' || name == manifestName || strings.HasSuffix(name, sumSuffix) {
+	if name == "" || len(name) > 64 || name[0] == '.' || name == FileName || strings.HasSuffix(name, SumSuffix) {
 		return false
 	}
 	for _, c := range []byte(name) {
@@ -208,8 +208,8 @@ func validFileName(name string) bool {
 	return true
 }
 
-// validDisk says whether a disk may have this id: vda, vdb, …
-func validDisk(id string) bool {
+// ValidDisk says whether a disk may have this id: vda, vdb, …
+func ValidDisk(id string) bool {
 	if id == "" || len(id) > 16 {
 		return false
 	}
@@ -221,18 +221,18 @@ func validDisk(id string) bool {
 	return true
 }
 
-func validDigest(d string) bool {
-	_, err := parseDigest(d)
+func ValidDigest(d string) bool {
+	_, err := ParseDigest(d)
 	return err == nil
 }
 
-func parseDigest(s string) (layer.Digest, error) {
+func ParseDigest(s string) (layer.Digest, error) {
 	var d layer.Digest
 	if len(s) != 2*len(d) || strings.ToLower(s) != s {
-		return d, fmt.Errorf("store: digest of %d characters: %w", len(s), ErrDamaged)
+		return d, fmt.Errorf("manifest: digest of %d characters: %w", len(s), ErrDamaged)
 	}
 	if _, err := hex.Decode(d[:], []byte(s)); err != nil {
-		return d, fmt.Errorf("store: digest: %w: %w", err, ErrDamaged)
+		return d, fmt.Errorf("manifest: digest: %w: %w", err, ErrDamaged)
 	}
 	return d, nil
 }

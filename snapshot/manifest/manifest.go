@@ -1,4 +1,4 @@
-package store
+package manifest
 
 import (
 	"time"
@@ -13,8 +13,8 @@ const (
 	Checkpoint Kind = "checkpoint" // what changed since its parent
 )
 
-// manifestVersion is the version of manifest.json.
-const manifestVersion = 1
+// Version is the version of manifest.json.
+const Version = 1
 
 // Manifest describes a snapshot. What the store returns must not be changed.
 type Manifest struct {
@@ -95,7 +95,7 @@ type Record struct {
 }
 
 // file returns the named file of the manifest.
-func (m *Manifest) file(name string) (File, bool) {
+func (m *Manifest) File(name string) (File, bool) {
 	for _, f := range m.Files {
 		if f.Name == name {
 			return f, true
@@ -105,7 +105,7 @@ func (m *Manifest) file(name string) (File, bool) {
 }
 
 // refs calls f with each layer that the snapshot is made of.
-func (m *Manifest) refs(f func(Ref)) {
+func (m *Manifest) EachRef(f func(Ref)) {
 	for _, r := range m.Memory {
 		f(r)
 	}
@@ -117,12 +117,12 @@ func (m *Manifest) refs(f func(Ref)) {
 }
 
 // needs is the snapshots that this one cannot do without, itself not among them.
-func (m *Manifest) needs() map[string]bool {
+func (m *Manifest) Needs() map[string]bool {
 	ids := map[string]bool{}
 	if m.Parent != "" {
 		ids[m.Parent] = true
 	}
-	m.refs(func(r Ref) {
+	m.EachRef(func(r Ref) {
 		if r.Snapshot != "" && r.Snapshot != m.ID {
 			ids[r.Snapshot] = true
 		}

@@ -1,4 +1,4 @@
-package store
+package manifest
 
 import (
 	"strconv"
@@ -10,8 +10,8 @@ import (
 // manifest's rename decides which of them count.
 const mergedMark = ".m"
 
-// baseName is a file's name without the number of its merge.
-func baseName(name string) string {
+// BaseName is a file's name without the number of its merge.
+func BaseName(name string) string {
 	if base, n, ok := strings.Cut(name, mergedMark); ok && validNumber(n) {
 		return base
 	}
@@ -23,27 +23,27 @@ func validNumber(s string) bool {
 	return err == nil && n > 0 && strconv.FormatUint(n, 10) == s
 }
 
-// nextName is base with a number that no file of the manifest has.
-func (m *Manifest) nextName(base string) string {
+// NextName is base with a number that no file of the manifest has.
+func (m *Manifest) NextName(base string) string {
 	for n := 1; ; n++ {
 		name := base + mergedMark + strconv.Itoa(n)
-		if _, taken := m.file(name); !taken {
+		if _, taken := m.File(name); !taken {
 			return name
 		}
 	}
 }
 
 // StateFile is the name of the file with the machine's state.
-func (m *Manifest) StateFile() string { return m.only(stateName) }
+func (m *Manifest) StateFile() string { return m.Only(StateName) }
 
 // IndexFile is the name of the file with the page index.
-func (m *Manifest) IndexFile() string { return m.only(indexName) }
+func (m *Manifest) IndexFile() string { return m.Only(IndexName) }
 
-// only returns the one file of this base name, or "".
-func (m *Manifest) only(base string) string {
+// Only returns the one file of this base name, or "".
+func (m *Manifest) Only(base string) string {
 	found := ""
 	for _, f := range m.Files {
-		if baseName(f.Name) == base {
+		if BaseName(f.Name) == base {
 			if found != "" {
 				return ""
 			}

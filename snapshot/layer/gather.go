@@ -1,4 +1,4 @@
-package hot
+package layer
 
 import (
 	"context"
@@ -13,10 +13,12 @@ import (
 // maxVector is how many pieces one writev takes (UIO_MAXIOV).
 const maxVector = 1024
 
-// copyPages carries out moves, which fill the file to from its start, out of sealed
-// memfds by source. They are mapped, so that a thousand pieces are one system call;
-// the seals keep them from shrinking under it.
-func copyPages(ctx context.Context, to *os.File, moves []pageindex.Move, from func(source uint16) *os.File) error {
+// Gather carries out moves, which fill the file to from its start, out of memfds by
+// source. They are mapped, so that a thousand pieces are one system call.
+//
+// Preconditions: the memfds are sealed, so that they cannot shrink under the mapping, and
+// the moves lie inside them.
+func Gather(ctx context.Context, to *os.File, moves []pageindex.Move, from func(source uint16) *os.File) error {
 	maps := map[uint16][]byte{}
 	defer func() {
 		for _, b := range maps {
@@ -31,7 +33,7 @@ func copyPages(ctx context.Context, to *os.File, moves []pageindex.Move, from fu
 			err = unix.ENOSPC
 		}
 		if err != nil {
-			return fmt.Errorf("hot: write pages: %w", err)
+			return fmt.Errorf("layer: write pages: %w", err)
 		}
 		at, n, vector = at+n, 0, vector[:0]
 		return ctx.Err()
@@ -55,6 +57,15 @@ func copyPages(ctx context.Context, to *os.File, moves []pageindex.Move, from fu
 	return nil
 }
 
+// Resident is how many bytes of memory a memfd takes.
+func Resident(f *os.File) (int64, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return 0, fmt.Errorf("layer: look at memfd: %w", err)
+	}
+	return st.Blocks * 512, nil
+}
+
 // mapped returns the mapping of a source, made the first time.
 func mapped(maps map[uint16][]byte, source uint16, from func(uint16) *os.File) ([]byte, error) {
 	if b, ok := maps[source]; ok {
@@ -63,11 +74,11 @@ func mapped(maps map[uint16][]byte, source uint16, from func(uint16) *os.File) (
 	f := from(source)
 	info, err := f.Stat()
 	if err != nil {
-		return nil, fmt.Errorf("hot: look at memfd: %w", err)
+		return nil, fmt.Errorf("layer: look at memfd: %w", err)
 	}
 	b, err := unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
-		return nil, fmt.Errorf("hot: map memfd: %w", err)
+		return nil, fmt.Errorf("layer: map memfd: %w", err)
 	}
 	maps[source] = b
 	return b, nil

@@ -1,4 +1,4 @@
-package store
+package manifest
 
 import (
 	"fmt"
@@ -26,7 +26,7 @@ func (e *Incompatible) Error() string {
 	for _, d := range e.Differs {
 		parts = append(parts, fmt.Sprintf("%s is %q, the snapshot's is %q", d.What, d.Have, d.Want))
 	}
-	return fmt.Sprintf("store: snapshot %s: %s: %v", e.ID, strings.Join(parts, "; "), ErrIncompatible)
+	return fmt.Sprintf("manifest: snapshot %s: %s: %v", e.ID, strings.Join(parts, "; "), ErrIncompatible)
 }
 
 // Unwrap makes errors.Is find ErrIncompatible.
