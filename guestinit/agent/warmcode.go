@@ -38,7 +38,7 @@ func (c *conn) runCode(payload []byte) error {
 func (it *interpreter) cell(req agentproto.CodeRequest) {
 	e := it.e
 	defer it.s.guardExec(e)
-	t := terms{StdoutCap: req.StdoutCap, StderrCap: req.StderrCap, CPUSeconds: e.req.Limits.CPUSeconds}
+	t := terms{StdoutCap: req.StdoutCap, StderrCap: req.StderrCap}
 	if t.Grace = req.Grace; t.Grace == 0 {
 		t.Grace = agentproto.DefaultGrace
 	}
@@ -56,7 +56,7 @@ func (it *interpreter) cell(req agentproto.CodeRequest) {
 	res := result(answer)
 	res.Wall = time.Since(began)
 	it.flush(&res)
-	e.adopt(terms{CPUSeconds: e.req.Limits.CPUSeconds, Grace: t.Grace})
+	e.adopt(terms{Grace: t.Grace})
 	it.setState(warmContext)
 	if c := e.link.leave(); c != nil {
 		c.setCurrent(nil)

@@ -1,0 +1,228 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"thaw/guestinit/agentproto"
+)
+
+// fakes are interpreters in shell, with the helpers say (one frame) and hear
+// (one frame, thrown away). What they do is told by their name.
+var fakes = map[string]string{
+	"exits":    `echo oh no >&2; exit 3`,
+	"silent":   `sleep 60`,
+	"garbage":  `printf 'garbage that is no frame at all' >&3; sleep 60`,
+	"long":     `printf '\377\377\377\377' >&3; sleep 60`,
+	"other":    `say '{"op":"ready","runtime":"node"}'; sleep 60`,
+	"dies":     `say '{"op":"ready","runtime":"python"}'; exit 1`,
+	"floods":   `say '{"op":"ready","runtime":"python"}'; hear; while :; do say '{"op":"generation","number":0}'; done`,
+	"mute":     `say '{"op":"ready","runtime":"python"}'; hear; exec 3>&-; sleep 60`,
+	"wrong":    `say '{"op":"ready","runtime":"python"}'; hear; say '{"op":"run","errno":-1}'; sleep 60`,
+	"greets":   `echo hello; say '{"op":"ready","runtime":"python"}'; hear; say '{"op":"run"}'; echo job; exit 5`,
+	"refuses":  `say '{"op":"ready","runtime":"python"}'; hear; say '{"op":"run","errno":2}'; hear; say '{"op":"run","cold":"why"}'; echo again`,
+	"cells":    `say '{"op":"ready","runtime":"python"}'; hear; echo one; say '{"op":"cell","id":9}'; say '{"op":"cell","id":1,"status":"ok","result":"1"}'; hear; echo two; echo err >&2; say '{"op":"cell","id":2,"status":"error","type":"E"}'; hear; exit 4`,
+	"unstable": `say '{"op":"ready","runtime":"python"}'; hear; say '{"op":"generation","number":8}'; say '{"op":"generation","number":9}'; hear; say '{"op":"run"}'; exit 6`,
+}
+
+// say writes a frame of less than 256 bytes; hear reads one of less than 2304.
+const fakePrelude = `say() { printf "\\$(printf %o ${#1})\\000\\000\\000%s" "$1" >&3; }
+hear() { set -- $(dd bs=1 count=4 <&3 2>/dev/null | od -An -tu1); dd bs=1 count=$(($1 + 256 * $2)) <&3 2>/dev/null >/dev/null; }
+`
+
+// fake starts a fake interpreter.
+func fake(t *testing.T, s *Server, name string, timeout time.Duration) (agentproto.WarmResult, error) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "fake")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	script := "#!/bin/sh\n" + fakePrelude + fakes[name] + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "python3"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.warm.dir = filepath.Join(dir, "warm")
+	return s.startWarm(agentproto.WarmRequest{Runtime: "python", Env: []string{"PATH=" + dir + ":/usr/bin:/bin"}, Timeout: timeout})
+}
+
+// An interpreter that does not get warm is an error and leaves nothing.
+func TestWarmFails(t *testing.T) {
+	for _, c := range []struct{ name, has string }{
+		{"exits", "oh no"}, {"silent", "timeout"}, {"garbage", "protocol"}, {"long", "protocol"}, {"other", "runtime"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newServer(t)
+			_, err := fake(t, s, c.name, time.Second)
+			if err == nil || !strings.Contains(err.Error(), c.has) {
+				t.Errorf("error is %v", err)
+			}
+			if n := s.execCount(); n != 0 || len(s.warm.all()) != 0 {
+				t.Errorf("%d execs are left", n)
+			}
+		})
+	}
+}
+
+// exchange sends one request on a new connection and collects the frames up
+// to the one that ends it.
+type exchange struct {
+	started agentproto.Started
+	out     string
+	exit    *agentproto.ExitStatus
+	cell    *agentproto.CellResult
+	err     error
+}
+
+func ask(t *testing.T, s *Server, typ agentproto.FrameType, req any) exchange {
+	t.Helper()
+	c, host := pair(t, s)
+	payload, err := agentproto.Encode(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		if err := c.handle(agentproto.Frame{Type: typ, Payload: payload}); err != nil {
+			t.Error(err)
+		}
+	}()
+	var x exchange
+	for {
+		f, err := host.Next()
+		if err != nil {
+			x.err = err
+			return x
+		}
+		switch f.Type {
+		case agentproto.FrameStarted:
+			err = agentproto.Decode(f.Payload, &x.started)
+		case agentproto.FrameStdout, agentproto.FrameStderr:
+			x.out += string(f.Payload)
+		case agentproto.FrameExit:
+			x.exit = new(agentproto.ExitStatus)
+			x.err = agentproto.Decode(f.Payload, x.exit)
+			return x
+		case agentproto.FrameOK:
+			x.cell = new(agentproto.CellResult)
+			x.err = agentproto.Decode(f.Payload, x.cell)
+			return x
+		case agentproto.FrameError:
+			e := new(agentproto.Error)
+			if x.err = agentproto.Decode(f.Payload, e); x.err == nil {
+				x.err = e
+			}
+			return x
+		default:
+			err = fmt.Errorf("%s frame", f.Type)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func runRequest(w agentproto.WarmResult) agentproto.RunRequest {
+	return agentproto.RunRequest{ExecID: w.ExecID, Argv: []string{"python3", "x"}, Cwd: "/"}
+}
+
+// An interpreter that misbehaves when it gets a job is killed, and the caller
+// told.
+func TestRunFails(t *testing.T) {
+	for _, name := range []string{"dies", "floods", "mute", "wrong"} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			w, err := fake(t, s, name, 10*time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if x := ask(t, s, agentproto.FrameRun, runRequest(w)); x.err == nil {
+				t.Errorf("%+v", x)
+			}
+			for end := time.Now().Add(5 * time.Second); s.warm.get(w.ExecID) != nil; time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("it lives on")
+				}
+			}
+		})
+	}
+}
+
+// What a library says while it is loaded is not the job's output.
+func TestRunFake(t *testing.T) {
+	s := newServer(t)
+	w, err := fake(t, s, "greets", 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := ask(t, s, agentproto.FrameRun, runRequest(w))
+	if x.err != nil || x.out != "job\n" || x.exit.Code != 5 || x.started.ExecID != w.ExecID {
+		t.Errorf("%+v", x)
+	}
+}
+
+// One that cannot enter the directory is as fresh as before.
+func TestRunRefused(t *testing.T) {
+	s := newServer(t)
+	w, err := fake(t, s, "refuses", 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x := ask(t, s, agentproto.FrameRun, runRequest(w)); !errors.Is(x.err, agentproto.ErrNotFound) {
+		t.Errorf("%+v", x)
+	}
+	if x := ask(t, s, agentproto.FrameRun, runRequest(w)); x.err != nil || x.out != "again\n" || x.started.Cold != "why" {
+		t.Errorf("%+v", x)
+	}
+}
+
+func TestCodeFake(t *testing.T) {
+	s := newServer(t)
+	w, err := fake(t, s, "cells", 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := agentproto.CodeRequest{ExecID: w.ExecID, Source: "x"}
+	x := ask(t, s, agentproto.FrameCode, req)
+	if x.err != nil || x.out != "one\n" || x.cell == nil || x.cell.Result != "1" || x.cell.StdoutBytes != 4 {
+		t.Errorf("%+v", x)
+	}
+	if x := ask(t, s, agentproto.FrameRun, runRequest(w)); !errors.Is(x.err, agentproto.ErrBadRequest) {
+		t.Errorf("a context became a job: %+v", x)
+	}
+	x = ask(t, s, agentproto.FrameCode, req)
+	if x.err != nil || x.cell == nil || x.cell.Status != agentproto.CellError || x.cell.StdoutBytes != 4 || x.cell.StderrBytes != 4 {
+		t.Errorf("%+v", x)
+	}
+	if x := ask(t, s, agentproto.FrameCode, req); x.exit == nil || x.exit.Code != 4 {
+		t.Errorf("%+v", x)
+	}
+}
+
+// No job before the interpreter has renewed its generators.
+func TestRunAfterGeneration(t *testing.T) {
+	s := newServer(t)
+	for _, c := range []struct {
+		name string
+		ok   bool
+	}{{"unstable", true}, {"greets", false}} {
+		w, err := fake(t, s, c.name, 10*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.warm.Renew(agentproto.Generation{Number: 9, Seed: make([]byte, agentproto.SeedSize)}); err != nil {
+			t.Fatal(err)
+		}
+		x := ask(t, s, agentproto.FrameRun, runRequest(w))
+		if c.ok && (x.err != nil || x.exit.Code != 6) || !c.ok && x.err == nil {
+			t.Errorf("%s: %+v", c.name, x)
+		}
+	}
+}
