@@ -13,6 +13,11 @@
 //	 │                  ▼                         ▼ (timeout, cpu time)        │
 //	 └──────────────────┴── exit status ◀─────────────── output sent ──────────┘
 //
-// A connection that ends, or breaks the protocol, takes its exec with it. A
-// panic closes the connection that caused it, never the agent: this is PID 1.
+// A connection that ends, or breaks the protocol, takes its exec with it,
+// unless the exec is persistent (link.go, attach.go). A panic closes the
+// connection that caused it, never the agent: this is PID 1.
+//
+// For checkpoints it freezes all execs (freeze.go), and after a restore makes
+// the machine that of a new generation before it lets them go on
+// (generation.go).
 package agent
