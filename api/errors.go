@@ -52,6 +52,7 @@ const (
 	CodeSandboxState         Code = "sandbox_state"               // 409: the sandbox is paused, ended, or busy with another cell
 	CodeSandboxExpired       Code = "sandbox_expired"             // sandbox: its lifetime is over
 	CodeRolledBack           Code = "rolled_back"                 // run: the sandbox was rolled back under the program
+	CodeExecFailed           Code = "exec_failed"                 // run: the guest could not start the program
 	CodeNoInterpreter        Code = "no_interpreter"              // 422: the sandbox has no warm interpreter of this runtime
 	CodeTemplatesOff         Code = "templates_off"               // 409: the daemon makes no sandboxes
 	CodeTemplateFailed       Code = "template_failed"             // 500: the template of an image could not be made

@@ -218,5 +218,9 @@ func (r *Run) failure(ctx context.Context, err error) *api.Error {
 	if ctx.Err() != nil {
 		return r.overtime()
 	}
+	var e *api.Error
+	if errors.As(err, &e) {
+		return e
+	}
 	return jobError(s.machine, err)
 }

@@ -44,7 +44,7 @@ func (h handlers) runOperation(a huma.API, id, path, summary string) huma.Operat
 }
 
 type codeInput struct {
-	sandboxPath
+	SandboxPath
 	Accept string `header:"Accept" required:"false" doc:"text/event-stream for a stream"`
 	Body   api.CodeRequest
 }
@@ -62,7 +62,7 @@ func (h handlers) code(ctx context.Context, in *codeInput) (*huma.StreamResponse
 }
 
 type execInput struct {
-	sandboxPath
+	SandboxPath
 	Accept string `header:"Accept" required:"false" doc:"text/event-stream for a stream"`
 	Body   api.ExecRequest
 }

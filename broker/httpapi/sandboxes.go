@@ -39,7 +39,8 @@ func registerSandboxes(a huma.API, h handlers) {
 	huma.Register(a, operation("resume-sandbox", http.MethodPost, one+"/resume", "Let a paused sandbox run on", http.StatusConflict), h.resume)
 }
 
-type sandboxPath struct {
+// SandboxPath is exported because the framework sees only exported fields.
+type SandboxPath struct {
 	ID string `path:"id" doc:"Sandbox id" maxLength:"64"`
 }
 
@@ -66,11 +67,11 @@ func (h handlers) listSandboxes(ctx context.Context, _ *struct{}) (*body[api.San
 	return answer(ctx, func(t string) (api.SandboxList, error) { return api.SandboxList{Sandboxes: h.broker.Sandboxes(t)}, nil })
 }
 
-func (h handlers) showSandbox(ctx context.Context, in *sandboxPath) (*body[api.Sandbox], error) {
+func (h handlers) showSandbox(ctx context.Context, in *SandboxPath) (*body[api.Sandbox], error) {
 	return answer(ctx, func(t string) (api.Sandbox, error) { return h.broker.Sandbox(t, in.ID) })
 }
 
-func (h handlers) removeSandbox(ctx context.Context, in *sandboxPath) (*struct{}, error) {
+func (h handlers) removeSandbox(ctx context.Context, in *SandboxPath) (*struct{}, error) {
 	tenant, err := tenantOf(ctx)
 	if err != nil {
 		return nil, err
@@ -79,7 +80,7 @@ func (h handlers) removeSandbox(ctx context.Context, in *sandboxPath) (*struct{}
 }
 
 type checkpointInput struct {
-	sandboxPath
+	SandboxPath
 	Body api.CheckpointRequest
 }
 
@@ -88,7 +89,7 @@ func (h handlers) checkpoint(ctx context.Context, in *checkpointInput) (*body[ap
 }
 
 type rollbackInput struct {
-	sandboxPath
+	SandboxPath
 	Body api.RollbackRequest
 }
 
@@ -97,7 +98,7 @@ func (h handlers) rollback(ctx context.Context, in *rollbackInput) (*body[api.Sa
 }
 
 type forkInput struct {
-	sandboxPath
+	SandboxPath
 	Body api.ForkRequest
 }
 
@@ -105,10 +106,10 @@ func (h handlers) fork(ctx context.Context, in *forkInput) (*body[api.ForkAnswer
 	return answer(ctx, func(t string) (api.ForkAnswer, error) { return h.broker.Fork(ctx, t, in.ID, in.Body) })
 }
 
-func (h handlers) pause(ctx context.Context, in *sandboxPath) (*body[api.Sandbox], error) {
+func (h handlers) pause(ctx context.Context, in *SandboxPath) (*body[api.Sandbox], error) {
 	return answer(ctx, func(t string) (api.Sandbox, error) { return h.broker.Pause(ctx, t, in.ID) })
 }
 
-func (h handlers) resume(ctx context.Context, in *sandboxPath) (*body[api.Sandbox], error) {
+func (h handlers) resume(ctx context.Context, in *SandboxPath) (*body[api.Sandbox], error) {
 	return answer(ctx, func(t string) (api.Sandbox, error) { return h.broker.Resume(ctx, t, in.ID) })
 }

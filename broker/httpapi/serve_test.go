@@ -100,17 +100,21 @@ func (p *echoProcess) Wait() (broker.ExitStatus, error) {
 }
 
 // serve starts a daemon on a socket and returns a client of it.
-func serve(t *testing.T, l broker.Launcher) *client.Client {
+func serve(t *testing.T, l broker.Launcher, change ...func(*broker.Config)) *client.Client {
 	t.Helper()
-	return serveBy(t, l, httpapi.NewServer)
+	return serveBy(t, l, httpapi.NewServer, change...)
 }
 
 // serveBy is serve with a server of one's own.
-func serveBy(t *testing.T, l broker.Launcher, newServer func(*broker.Broker, *slog.Logger) *http.Server) *client.Client {
+func serveBy(t *testing.T, l broker.Launcher, newServer func(*broker.Broker, *slog.Logger) *http.Server, change ...func(*broker.Config)) *client.Client {
 	t.Helper()
-	b, err := broker.New(broker.Config{
+	config := broker.Config{
 		StateDir: t.TempDir(), Launcher: l, Capacity: admission.Need{MemoryMiB: 4096, DiskBytes: 8 << 30, CPUMilli: 8000, Machines: 4}, InputBytes: 1 << 20,
-	})
+	}
+	for _, c := range change {
+		c(&config)
+	}
+	b, err := broker.New(config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,8 @@ func registerSnapshots(a huma.API, h handlers) {
 		"Remove the least recently used of your checkpoints that nothing needs", http.StatusConflict), h.collectSnapshots)
 }
 
-type snapshotPath struct {
+// SnapshotPath is exported as SandboxPath is.
+type SnapshotPath struct {
 	Snapshot string `path:"snapshot" doc:"Id, at least 6 digits of it, or name" maxLength:"256"`
 }
 
@@ -47,12 +48,12 @@ func (h handlers) snapshotTree(ctx context.Context, _ *struct{}) (*body[api.Snap
 	return answer(ctx, h.broker.SnapshotTree)
 }
 
-func (h handlers) showSnapshot(ctx context.Context, in *snapshotPath) (*body[api.Snapshot], error) {
+func (h handlers) showSnapshot(ctx context.Context, in *SnapshotPath) (*body[api.Snapshot], error) {
 	return answer(ctx, func(t string) (api.Snapshot, error) { return h.broker.Snapshot(t, in.Snapshot) })
 }
 
 type removeSnapshotInput struct {
-	snapshotPath
+	SnapshotPath
 	Cascade bool `query:"cascade" doc:"Delete all that need it too"`
 }
 
@@ -60,11 +61,11 @@ func (h handlers) removeSnapshot(ctx context.Context, in *removeSnapshotInput) (
 	return answer(ctx, func(t string) (api.Removed, error) { return h.broker.RemoveSnapshot(ctx, t, in.Snapshot, in.Cascade) })
 }
 
-func (h handlers) mergeSnapshot(ctx context.Context, in *snapshotPath) (*body[api.Snapshot], error) {
+func (h handlers) mergeSnapshot(ctx context.Context, in *SnapshotPath) (*body[api.Snapshot], error) {
 	return answer(ctx, func(t string) (api.Snapshot, error) { return h.broker.MergeSnapshot(ctx, t, in.Snapshot) })
 }
 
-func (h handlers) exportSnapshot(ctx context.Context, in *snapshotPath) (*huma.StreamResponse, error) {
+func (h handlers) exportSnapshot(ctx context.Context, in *SnapshotPath) (*huma.StreamResponse, error) {
 	tenant, err := tenantOf(ctx)
 	if err != nil {
 		return nil, err

@@ -136,7 +136,12 @@ func (a restoredAgent) Start(ctx context.Context, e broker.Exec, stdout, stderr 
 	}
 	id, waits := a.machine.Warm(e.Runtime)
 	if e.Runtime == "" || !waits {
-		return a.exec(ctx, e, stdout, stderr)
+		p, err := a.exec(ctx, e, stdout, stderr)
+		var reported *agentproto.Error
+		if errors.As(err, &reported) {
+			err = api.Errorf(api.CodeExecFailed, "the program could not be started").WithCause(errors.New(boot.Printable(reported.Error())))
+		}
+		return p, err
 	}
 	r := a.request(e)
 	p, err := a.client.Run(ctx, agentproto.RunRequest{

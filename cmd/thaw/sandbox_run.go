@@ -115,6 +115,9 @@ Thaw itself refused or failed. There is nothing on standard input.`,
 		Example: "  thaw sandbox exec $SB -- ls -l", ValidArgsFunction: a.completeSandboxes,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			r.Argv, r.TimeoutSeconds = args[1:], wallSeconds(timeout)
+			if r.Argv[0] == "--" { // flags end at the sandbox already
+				r.Argv = r.Argv[1:]
+			}
 			if r.Env, err = parseEnv(env); err != nil {
 				return refused(err)
 			}
