@@ -195,7 +195,12 @@ func (c *vcpu) enterProgram() error {
 	if err := c.kvm.SetMPState(kvm.MPRunnable); err != nil {
 		return err
 	}
-	return c.kvm.SetRegs(kvm.Regs{RIP: programCode, RFLAGS: 2})
+	if err := c.kvm.SetRegs(kvm.Regs{RIP: programCode, RFLAGS: 2}); err != nil {
+		return err
+	}
+	// An interrupt that was on its way when the processor stopped would still be
+	// delivered, with interrupts off.
+	return c.kvm.SetEvents(kvm.Events{})
 }
 
 // runProgram runs until the program's end. It is called on the processor's thread.
