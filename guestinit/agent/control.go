@@ -31,6 +31,16 @@ type terms struct {
 	Timeout, Grace       time.Duration // from now on; 0 is none and the default
 	CPUSeconds           int64         // of the whole exec, in total; 0 is none
 	StdoutCap, StderrCap int64         // for bytes from now on; 0 is none
+
+	job *jobTerms // nil: it goes on as what it was
+}
+
+// jobTerms are set when a warm interpreter becomes a job: what it did before
+// is not the job's.
+type jobTerms struct {
+	started       time.Time
+	spent         time.Duration // processor time
+	fileSizeBytes int64         // Limits.FileSizeBytes
 }
 
 // adopt puts an exec under new terms and counts its output from zero. What it

@@ -24,7 +24,7 @@ type execution struct {
 	proc    *reaper.Proc
 	started time.Time
 	detail  string        // of the cause; set by await
-	spent   time.Duration // processor time before it became the job that it is, which is not the job's
+	spent   time.Duration // processor time before it became the job that it is; see jobTerms
 
 	stdin          *stdin // nil if the job has none
 	stdout, stderr *output

@@ -60,6 +60,9 @@ func (e *execution) await() agentproto.Cause {
 			}
 		case t := <-e.terms:
 			e.req.Timeout, e.req.Grace, e.req.Limits.CPUSeconds = t.Timeout, t.Grace, t.CPUSeconds
+			if t.job != nil {
+				e.started, e.spent, e.req.Limits.FileSizeBytes = t.job.started, t.job.spent, t.job.fileSizeBytes
+			}
 			e.fillDefaults()
 			timeout, cpu = timer(t.Timeout), e.cpuTimer(0)
 		case <-abandoned:

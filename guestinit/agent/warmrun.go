@@ -58,15 +58,14 @@ func (it *interpreter) handOver(req agentproto.RunRequest) (warm.Answer, error) 
 	if req.Cwd == "" {
 		req.Cwd = it.s.cfg.Workspace
 	}
-	if err := it.limit(&req.Limits); err != nil {
+	spent, err := it.limit(&req.Limits)
+	if err != nil {
 		return warm.Answer{}, err
 	}
-	// await reads these only once it has the new terms.
-	e.started = time.Now()
-	e.req.Limits.FileSizeBytes = req.Limits.FileSizeBytes
 	e.adopt(terms{
 		Timeout: req.Timeout, Grace: req.Grace, CPUSeconds: req.Limits.CPUSeconds,
 		StdoutCap: req.StdoutCap, StderrCap: req.StderrCap,
+		job: &jobTerms{started: time.Now(), spent: spent, fileSizeBytes: req.Limits.FileSizeBytes},
 	})
 	if err := it.settled(); err != nil {
 		return warm.Answer{}, err
@@ -92,18 +91,18 @@ func needsCold(l agentproto.Limits) string {
 }
 
 // limit sets the job's limits. Processor time counts from now: what it took
-// to warm up is added to the limit.
-func (it *interpreter) limit(l *agentproto.Limits) error {
+// to warm up is added to the limit, and returned.
+func (it *interpreter) limit(l *agentproto.Limits) (spent time.Duration, err error) {
 	e := it.e
-	err := e.group.SetLimits(cgroup.Limits{MemoryBytes: l.MemoryBytes, Pids: l.Pids, CPUMilli: l.CPUMilli})
+	err = e.group.SetLimits(cgroup.Limits{MemoryBytes: l.MemoryBytes, Pids: l.Pids, CPUMilli: l.CPUMilli})
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if e.spent, err = e.group.CPU(); err != nil {
-		return err
+	if spent, err = e.group.CPU(); err != nil {
+		return 0, err
 	}
 	if l.CPUSeconds != 0 {
-		l.CPUSeconds += int64((e.spent + time.Second - 1) / time.Second)
+		l.CPUSeconds += int64((spent + time.Second - 1) / time.Second)
 	}
-	return it.s.cfg.Launcher.Limit(e.proc, rlimits(*l))
+	return spent, it.s.cfg.Launcher.Limit(e.proc, rlimits(*l))
 }

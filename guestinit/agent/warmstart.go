@@ -48,12 +48,13 @@ func (s *Server) startWarm(req agentproto.WarmRequest) (agentproto.WarmResult, e
 		return agentproto.WarmResult{}, err
 	}
 	it := &interpreter{s: s, e: e, conn: warm.NewConn(e.control)}
-	ready, said, err := it.await(req)
+	said := new(discard)
+	ready, err := it.await(req, said)
 	if err != nil {
 		e.abandon()
 		<-e.finished
 		return agentproto.WarmResult{}, &agentproto.Error{
-			Code: agentproto.CodeInternal, Message: warm.Cut(fmt.Sprintf("%s did not get warm: %v; it said %q", req.Runtime, err, said), 4096),
+			Code: agentproto.CodeInternal, Message: warm.Cut(fmt.Sprintf("%s did not get warm: %v; it said %q", req.Runtime, err, said.text()), 4096),
 		}
 	}
 	it.state = warmFresh
@@ -83,15 +84,14 @@ func resident(pid int) int64 {
 }
 
 // await waits until the interpreter is ready. What it writes until then is no
-// job's: some libraries greet. It returns the first of it, for an error.
-func (it *interpreter) await(req agentproto.WarmRequest) (ready warm.Answer, said string, err error) {
+// job's: some libraries greet.
+func (it *interpreter) await(req agentproto.WarmRequest, out *discard) (ready warm.Answer, err error) {
 	timeout := req.Timeout
 	if timeout == 0 {
 		timeout = agentproto.DefaultWarmTimeout
 	}
-	out := new(discard)
 	if ok, err := it.e.attach(newConn(it.s, out)); !ok || err != nil {
-		return ready, "", fmt.Errorf("agent: attach to interpreter: %w", err)
+		return ready, fmt.Errorf("agent: attach to interpreter: %w", err)
 	}
 	ready, err = it.conn.Receive(time.Now().Add(timeout), func(a warm.Answer) bool { return a.Kind == warm.KindReady })
 	if err == nil && ready.Runtime != req.Runtime {
@@ -101,7 +101,7 @@ func (it *interpreter) await(req agentproto.WarmRequest) (ready warm.Answer, sai
 		it.e.settle()
 		it.e.link.leave()
 	}
-	return ready, out.text(), err
+	return ready, err
 }
 
 // discard is the connection of an exec whose output nobody wants. It keeps
