@@ -164,7 +164,7 @@ func crash(t *testing.T, op, root string, at int) []string {
 // Killed at any step of any operation, the store has the old state or the new one,
 // every snapshot whole, and no debris.
 func TestKilledAtEveryStep(t *testing.T) {
-	tree := t.TempDir()
+	tree := memoryDir(t)
 	ids, mem := crashStart(t, tree)
 	for op, want := range crashOps {
 		t.Run(op, func(t *testing.T) {
@@ -220,10 +220,22 @@ func judgeCrash(t *testing.T, root string, ids []string, mem [][]byte) int {
 	return len(list)
 }
 
+// memoryDir is a folder in memory, where there is one: a process that is killed loses
+// nothing that it wrote, so that syncing to a disk would show nothing more.
+func memoryDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "store-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
 // copyTree copies a store.
 func copyTree(t *testing.T, from string) string {
 	t.Helper()
-	to := t.TempDir()
+	to := memoryDir(t)
 	err := filepath.WalkDir(from, func(path string, d os.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -250,7 +262,7 @@ func copyTree(t *testing.T, from string) string {
 // A fault of the file system at any step, instead of a crash: the caller is told, the
 // store goes on, and has the old state or the new one.
 func TestFaultAtEveryStep(t *testing.T) {
-	tree := t.TempDir()
+	tree := memoryDir(t)
 	ids, mem := crashStart(t, tree)
 	for op, want := range crashOps {
 		for at := 1; ; at++ {
