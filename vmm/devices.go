@@ -124,7 +124,7 @@ func (m *Machine) args(i int, d virtio.Device) mmio.Args {
 // makeDevices makes the devices of a machine that is booted.
 func (m *Machine) makeDevices() error {
 	for i := range m.slots {
-		d, err := m.device(i, nil, nil)
+		d, err := m.device(i, nil, nil, nil)
 		if err != nil {
 			return err
 		}
@@ -144,11 +144,13 @@ func (m *Machine) restoreDevices(states []DeviceState, image *Image) error {
 	if len(image.Disks) != len(m.cfg.Disks) {
 		return fmt.Errorf("vmm: restore: %d disks, machine has %d: %w", len(image.Disks), len(m.cfg.Disks), virtio.ErrState)
 	}
-	closeFiles(m.diskFiles)
+	old := m.diskFiles
+	defer func() { closeFiles(old) }()
 	m.diskFiles = nil
+	before := m.devices
 	m.devices.list, m.transports = nil, nil
 	for i := range m.slots {
-		d, err := m.device(i, &states[i], image)
+		d, err := m.device(i, &states[i], image, &before)
 		if err != nil {
 			return err
 		}
@@ -166,8 +168,9 @@ func (m *Machine) restoreDevices(states []DeviceState, image *Image) error {
 	return nil
 }
 
-// device makes the device of slot i: a new one, or the one that s saved.
-func (m *Machine) device(i int, s *DeviceState, image *Image) (device, error) {
+// device makes the device of slot i: a new one, or the one that s saved, in the place
+// of one of before.
+func (m *Machine) device(i int, s *DeviceState, image *Image, before *devices) (device, error) {
 	name := m.slots[i].name
 	errMissing := fmt.Errorf("vmm: restore: state of %s is missing: %w", name, virtio.ErrState)
 	switch {
@@ -182,6 +185,9 @@ func (m *Machine) device(i int, s *DeviceState, image *Image) (device, error) {
 			return device{}, errMissing
 		}
 		o.Layers = image.Disks[i].Layers
+		if len(before.list) > 0 {
+			o.Previous = before.disk(i)
+		}
 		d, err := block.Restore(o, *s.Block)
 		return deviceOf(name, d, err)
 	case name == "net":
