@@ -12,6 +12,21 @@ type Info struct {
 	Networks    []string  `json:"networks"`
 	Limits      LimitInfo `json:"limits"`
 	Jobs        JobCounts `json:"jobs"`
+	Sandboxes   int       `json:"sandboxes" doc:"Sandboxes of all tenants that have not ended"`
+	// Templates is absent where the daemon boots every machine.
+	Templates *TemplateInfo `json:"templates,omitempty" doc:"What machines are restored from; absent where each is booted"`
+}
+
+// TemplateInfo says what templates there can be.
+type TemplateInfo struct {
+	Classes   []MachineClass `json:"classes" doc:"Sizes of machines"`
+	DiskBytes int64          `json:"disk_bytes" doc:"Size of the writable disk: jobs with another workspace_bytes are booted"`
+}
+
+// MachineClass is a size of machines.
+type MachineClass struct {
+	MemoryMiB int64 `json:"memory_mib"`
+	VCPUs     int   `json:"vcpus"`
 }
 
 // Host is the machine that the daemon runs on.
@@ -56,6 +71,6 @@ type LimitInfo struct {
 
 // JobCounts counts jobs of all tenants.
 type JobCounts struct {
-	Queued  int `json:"queued"`
+	Queued  int `json:"queued" doc:"Jobs, and sandboxes in the making, that wait for room"`
 	Running int `json:"running"`
 }

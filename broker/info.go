@@ -41,6 +41,15 @@ func (b *Broker) Info() api.Info {
 		Limits: api.LimitInfo{Max: b.most, InputBytes: b.cfg.InputBytes},
 		Jobs:   api.JobCounts{Queued: b.pool.Queued(), Running: b.pool.Running()},
 	}
+	i.Sandboxes = b.openSandboxes()
+	// A sandbox that comes or goes is counted in one before the other.
+	i.Jobs.Running = max(0, i.Jobs.Running-i.Sandboxes)
+	if f := b.cfg.Fleet; f != nil {
+		i.Templates = &api.TemplateInfo{DiskBytes: f.DiskBytes()}
+		for _, c := range f.Classes() {
+			i.Templates.Classes = append(i.Templates.Classes, api.MachineClass{MemoryMiB: c.MemoryMiB, VCPUs: c.VCPUs})
+		}
+	}
 	for _, c := range b.cfg.Host.Checks {
 		if c.OK && c.Enforces != "" {
 			i.Enforced = append(i.Enforced, c.Enforces)

@@ -218,6 +218,19 @@ func release(tickets []*admission.Ticket) {
 	}
 }
 
+// openSandboxes counts those of all tenants that hold a machine.
+func (b *Broker) openSandboxes() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := 0
+	for _, s := range b.sandboxOrder {
+		if !s.over() {
+			n++
+		}
+	}
+	return n
+}
+
 func (s *sandbox) over() bool {
 	select {
 	case <-s.ended:

@@ -48,6 +48,16 @@ func (a *app) printInfo(i api.Info) {
 		}
 	}
 	fmt.Fprintf(w, "at most   %s\n", limitsText(i.Limits.Max))
+	if t := i.Templates; t != nil {
+		sizes := make([]string, 0, len(t.Classes))
+		for _, c := range t.Classes {
+			sizes = append(sizes, fmt.Sprintf("%d×%d", c.MemoryMiB, c.VCPUs))
+		}
+		fmt.Fprintf(w, "templates %s (MiB×vCPUs), %d MiB disk\n", strings.Join(sizes, " "), t.DiskBytes>>20)
+	} else {
+		fmt.Fprintf(w, "templates off: every machine is booted\n")
+	}
+	fmt.Fprintf(w, "sandboxes %d\n", i.Sandboxes)
 	fmt.Fprintf(w, "jobs      %d running, %d queued\n", i.Jobs.Running, i.Jobs.Queued)
 	for _, e := range i.Enforced {
 		fmt.Fprintf(w, "enforced  %s\n", e)

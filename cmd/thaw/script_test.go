@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -20,9 +24,20 @@ import (
 // built programs (else they are built), THAW_TEST_KERNEL and THAW_TEST_IMAGES
 // others than those of the cache.
 
-func TestScripts(t *testing.T) {
+// TestScripts boots every machine.
+func TestScripts(t *testing.T) { testScripts(t, false) }
+
+// TestScriptsWarm runs the same scripts where machines are restored from templates,
+// and those that need them.
+func TestScriptsWarm(t *testing.T) { testScripts(t, true) }
+
+func testScripts(t *testing.T, warm bool) {
 	kernel, images := requireMachine(t)
 	programs := builtPrograms(t)
+	templates := ""
+	if warm {
+		templates = makeTemplates(t, programs, kernel, images)
+	}
 	host := hostinfo.Detect()
 	times := map[string]string{"SHORT": "1s", "LONG": "20s", "READY": "8s"}
 	if host.Kind == hostinfo.Lab { // everything takes ten to twenty times as long there
@@ -38,6 +53,13 @@ func TestScripts(t *testing.T) {
 			env.Setenv("PATH", programs+":"+os.Getenv("PATH"))
 			env.Setenv("BIN", programs)
 			env.Setenv("KERNEL", kernel)
+			env.Setenv("TEMPLATES", "off")
+			if warm {
+				env.Setenv("TEMPLATES", "on")
+				if err := copyTemplates(templates, filepath.Join(env.WorkDir, "state", "snapshots")); err != nil {
+					return err
+				}
+			}
 			env.Setenv("IMAGES", images)
 			env.Setenv("XDG_CACHE_HOME", os.Getenv("XDG_CACHE_HOME"))
 			env.Setenv("HOME", os.Getenv("HOME"))
@@ -45,10 +67,13 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond != "isolated" {
-				return false, fmt.Errorf("unknown condition %q", cond)
+			switch cond {
+			case "isolated":
+				return len(host.Missing()) == 0, nil
+			case "warm":
+				return warm, nil
 			}
-			return len(host.Missing()) == 0, nil
+			return false, fmt.Errorf("unknown condition %q", cond)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"daemon": cmdDaemon, "stopdaemon": cmdStopDaemon, "killvmm": cmdKillVMM, "novmm": cmdNoVMM, "waitjob": cmdWaitJob, "cut": cmdCut, "init": cmdInit,
@@ -70,6 +95,53 @@ func builtPrograms(t *testing.T) string {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	return dir
+}
+
+// makeTemplates makes what jobs and sandboxes of the scripts start from, once, and
+// returns the folder of snapshots.
+func makeTemplates(t *testing.T, programs, kernel, images string) string {
+	t.Helper()
+	dir := t.TempDir()
+	socket, state := filepath.Join(dir, "d.sock"), filepath.Join(dir, "state")
+	var log bytes.Buffer
+	daemon := exec.Command(filepath.Join(programs, "thawd"), "--dev", "--socket", socket, "--state-dir", state, "--kernel", kernel, "--images", images)
+	daemon.Stderr = &log
+	if err := daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		daemon.Process.Signal(syscall.SIGTERM)
+		if err := daemon.Wait(); err != nil {
+			t.Errorf("thawd: %v\n%s", err, &log)
+		}
+	}()
+	for _, args := range [][]string{{"python", "512"}, {"python", "1024"}, {"node", "512"}, {"node", "1024"}} {
+		cmd := exec.Command(filepath.Join(programs, "thaw"), "--host", "unix://"+socket, "sandbox", "create", "--image", args[0], "--memory", args[1])
+		var out []byte
+		var err error
+		for range 100 { // until the daemon answers
+			if out, err = cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "no daemon answers") {
+				break
+			}
+			time.Sleep(50 * time.Millisecond)
+			cmd = exec.Command(cmd.Path, cmd.Args[1:]...)
+		}
+		if err != nil {
+			t.Fatalf("make templates: %v\n%s", err, out)
+		}
+	}
+	return filepath.Join(state, "snapshots")
+}
+
+// copyTemplates gives a script's daemon a store of its own. Layers have holes.
+func copyTemplates(from, to string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return err
+	}
+	if out, err := exec.Command("cp", "-a", "--sparse=always", "--reflink=auto", from, to).CombinedOutput(); err != nil {
+		return fmt.Errorf("copy templates: %w: %s", err, out)
+	}
+	return nil
 }
 
 // requireMachine says what to boot, or skips.
