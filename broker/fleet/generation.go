@@ -18,7 +18,7 @@ import (
 // its agent once that has acknowledged. The request is on its way before the machine
 // runs: no round trip is waited for between. After an error the machine must be
 // destroyed.
-func (f *Fleet) awaken(ctx context.Context, s *shell, hostname string) (*agentclient.Client, uint64, error) {
+func (f *Fleet) awaken(ctx context.Context, s *shell, hostname string, c *clock) (*agentclient.Client, uint64, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, f.cfg.AckTimeout, errLate)
 	defer cancel()
 	ctx, fail := context.WithCancelCause(ctx)
@@ -43,7 +43,7 @@ func (f *Fleet) awaken(ctx context.Context, s *shell, hostname string) (*agentcl
 		ahead.Close()
 		return nil, 0, err
 	}
-	_, err = client.SetGeneration(ctx, g)
+	res, err := client.SetGeneration(ctx, g)
 	first.wait(resumed)
 	if err != nil {
 		client.Close()
@@ -52,7 +52,17 @@ func (f *Fleet) awaken(ctx context.Context, s *shell, hostname string) (*agentcl
 		}
 		return nil, 0, fmt.Errorf("fleet: machine of shell %s: %w: %w", s.berth.ID, ErrNotAcknowledged, err)
 	}
+	c.part("acknowledge/guest", steps(&res.Steps))
+	c.done("acknowledge")
 	return client, g.Number, nil
+}
+
+// steps lists the guest's own times.
+func steps(s *agentproto.GenerationSteps) []Phase {
+	return []Phase{
+		{"random", ms(s.Random)}, {"clock", ms(s.Clock)}, {"identity", ms(s.Identity)}, {"connections", ms(s.Connections)}, {"file", ms(s.File)},
+		{"hooks", ms(s.Hooks)},
+	}
 }
 
 // errLate is the cause when a guest takes too long.

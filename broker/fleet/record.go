@@ -82,6 +82,13 @@ func (c *clock) done(name string, parts ...vmmproto.Phase) {
 	c.last = now
 }
 
+// part adds the parts of the phase that is under way.
+func (c *clock) part(name string, parts []Phase) {
+	for _, p := range parts {
+		c.phases = append(c.phases, Phase{Name: name + "/" + p.Name, MS: p.MS})
+	}
+}
+
 func (c *clock) total() float64 { return ms(time.Since(c.began)) }
 
 // note hands a finished record on.

@@ -49,11 +49,10 @@ func (f *Fleet) rehearse(ctx context.Context, template string) (_ *shell, err er
 		return nil, err
 	}
 	c.done("restore", restored.Phases...)
-	client, generation, err := f.awaken(ctx, s, "")
+	client, generation, err := f.awaken(ctx, s, "", c)
 	if err != nil {
 		return nil, err
 	}
-	c.done("acknowledge")
 	err = f.practise(ctx, client, h.image)
 	client.Close()
 	if err != nil {

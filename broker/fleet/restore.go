@@ -56,11 +56,10 @@ func (f *Fleet) restore(ctx context.Context, spec RestoreSpec, h *held, c *clock
 		c.done("restore", restored.Phases...)
 		r.Private, r.Copied, r.PutBack, r.Dropped = restored.Private, restored.Copied, restored.PutBack, restored.Dropped
 	}
-	client, generation, err := f.awaken(ctx, s, spec.Hostname)
+	client, generation, err := f.awaken(ctx, s, spec.Hostname, c)
 	if err != nil {
 		return nil, err
 	}
-	c.done("acknowledge")
 	r.Generation, r.Ack = generation, c.total()
 	m := &Machine{
 		id: spec.MachineID, fleet: f, shell: s, hostname: spec.Hostname, op: make(chan struct{}, 1),

@@ -47,12 +47,11 @@ func (m *Machine) rollback(ctx context.Context, h *held, c *clock) (Record, erro
 		return Record{}, err
 	}
 	c.done("roll back", restored.Phases...)
-	client, generation, err := m.fleet.awaken(ctx, m.shell, m.hostname)
+	client, generation, err := m.fleet.awaken(ctx, m.shell, m.hostname, c)
 	if err != nil {
 		h.release()
 		return Record{}, err
 	}
-	c.done("acknowledge")
 	r := Record{
 		Op: OpRollback, Machine: m.id, Snapshot: h.id, Class: h.class, Generation: generation, Ack: c.total(),
 		Overlays: len(h.overlays), Depth: h.depth,

@@ -179,6 +179,7 @@ func (t *templateBuild) warmUp(context.Context) error {
 // what is free.
 const (
 	settleTime    = 300 * time.Millisecond
+	quietTime     = 100 * time.Millisecond
 	reclaimTime   = 10 * time.Second
 	reclaimPause  = 20 * time.Millisecond
 	reclaimMargin = 24 // MiB of free memory that stay with the guest
@@ -202,6 +203,11 @@ func (t *templateBuild) settle(ctx context.Context) error {
 		return err
 	}
 	t.clock.done("reclaim")
+	// A connection that is open now would be reset in every machine that is restored,
+	// before the guest takes another.
+	t.machine.Client().CloseIdle()
+	time.Sleep(quietTime)
+	t.clock.done("quiet")
 	return nil
 }
 
