@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"thaw/guestinit/agentproto"
@@ -60,8 +61,14 @@ func (c *conn) serve() {
 	}
 }
 
-// isDisconnect tells a peer that went away from one that misbehaved.
+// isDisconnect tells a peer that went away from one that misbehaved. After a restore
+// every connection that was open is found not to be connected.
 func isDisconnect(err error) bool {
+	for _, gone := range []error{syscall.ENOTCONN, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, gone) {
+			return true
+		}
+	}
 	var op *net.OpError
 	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrClosed) || errors.As(err, &op)
 }
