@@ -1,8 +1,10 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 )
@@ -63,9 +65,9 @@ func (p *pool) note(c Class, template string) {
 }
 
 // take returns a shell for an image: a rehearsed one of its template if there is one,
-// else a generic one, made now if none is ready. done ends the time during which the
+// and kind is not Generic, else a generic one, made now if none is ready. done ends the time during which the
 // keeper leaves the CPUs alone.
-func (p *pool) take(ctx context.Context, im *image) (s *shell, done func(), err error) {
+func (p *pool) take(ctx context.Context, im *image, kind Kind) (s *shell, done func(), err error) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
@@ -75,7 +77,10 @@ func (p *pool) take(ctx context.Context, im *image) (s *shell, done func(), err 
 	p.busy++
 	p.asked = time.Now()
 	var dead []*shell
-	if s = pop(p.rehearsed, im.template, &dead); s == nil {
+	if kind != Generic {
+		s = pop(p.rehearsed, im.template, &dead)
+	}
+	if s == nil {
 		s = pop(p.generic, im.class, &dead)
 	}
 	p.mu.Unlock()
@@ -265,4 +270,32 @@ func (p *pool) close() {
 // discard destroys a shell off the caller's path.
 func (f *Fleet) discard(s *shell) {
 	f.spawn(func() { _ = s.destroy(context.Background(), f) }) // it is logged
+}
+
+// ShellCount counts the shells of a kind that wait.
+type ShellCount struct {
+	Kind     Kind
+	Class    Class  // of generic ones
+	Template string // of rehearsed ones
+	Ready    int
+	Wanted   int
+}
+
+// Shells counts the shells that wait, generic ones first, in a fixed order.
+func (f *Fleet) Shells() []ShellCount {
+	p := f.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var list []ShellCount
+	for c, ready := range p.generic {
+		list = append(list, ShellCount{Kind: Generic, Class: c, Ready: len(ready), Wanted: f.cfg.Pool.Generic})
+	}
+	for template, ready := range p.rehearsed {
+		list = append(list, ShellCount{Kind: Rehearsed, Template: template, Ready: len(ready), Wanted: f.cfg.Pool.Rehearsed})
+	}
+	slices.SortFunc(list, func(a, b ShellCount) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Class.MemoryMiB, b.Class.MemoryMiB), cmp.Compare(a.Class.VCPUs, b.Class.VCPUs),
+			cmp.Compare(a.Template, b.Template))
+	})
+	return list
 }

@@ -7,8 +7,6 @@ import (
 	"io"
 	"os"
 
-	"thaw/guestinit/agentclient"
-	"thaw/guestinit/agentproto"
 	"thaw/snapshot/layer"
 	"thaw/snapshot/pageindex"
 	"thaw/snapshot/store"
@@ -21,7 +19,7 @@ var errNoTemplate = errors.New("template is gone")
 const maxRecord = 1 << 20
 
 // rehearse makes a shell that is bound to a template, lets it run once, and rolls it
-// back: it is the template again, byte for byte, with hot page tables. Nothing of what
+// back, once for each thing that a job may start with: it is the template again, byte for byte, with hot page tables. Nothing of what
 // it did is left in the guest, which will know no generation but the one of its use.
 func (f *Fleet) rehearse(ctx context.Context, template string) (_ *shell, err error) {
 	h, err := f.images.get(ctx, template)
@@ -49,37 +47,36 @@ func (f *Fleet) rehearse(ctx context.Context, template string) (_ *shell, err er
 		return nil, err
 	}
 	c.done("restore", restored.Phases...)
-	client, generation, err := f.awaken(ctx, s, "", c)
+	r := Record{Op: OpRehearse, Machine: s.berth.ID, Snapshot: template, Class: h.class}
+	env, err := f.cfg.Assets.Env(h.imageName)
 	if err != nil {
 		return nil, err
 	}
-	err = f.practise(ctx, client, h.image)
-	client.Close()
-	if err != nil {
-		return nil, err
-	}
-	c.done("practise")
-	r := Record{Op: OpRehearse, Machine: s.berth.ID, Snapshot: template, Class: h.class, Generation: generation}
-	if err := f.rollBackRehearsal(ctx, s, h.image, &r, c); err != nil {
-		return nil, err
+	for _, part := range partsOf(h.image, env) {
+		if err := f.practise(ctx, s, h.image, part, &r, c); err != nil {
+			return nil, err
+		}
 	}
 	s.kind = Rehearsed
 	f.note(&r, c)
 	return s, nil
 }
 
-// practise runs what a job's start will do.
-func (f *Fleet) practise(ctx context.Context, client *agentclient.Client, im *image) error {
+// practise lets the shell do one part of the rehearsal, and rolls it back.
+func (f *Fleet) practise(ctx context.Context, s *shell, im *image, p part, r *Record, c *clock) error {
+	client, generation, err := f.awaken(ctx, s, "", c)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	r.Generation = generation
 	ctx, cancel := context.WithTimeoutCause(ctx, f.cfg.ReadyTimeout, errLate)
 	defer cancel()
-	p, err := client.Exec(ctx, agentproto.ExecRequest{Argv: []string{"/bin/true"}}, agentclient.ExecIO{})
-	if err != nil {
-		return fmt.Errorf("fleet: rehearse: %w", err)
+	if err := p.play(ctx, client); err != nil {
+		return fmt.Errorf("fleet: rehearse %s: %w", p.name, err)
 	}
-	if _, err := p.Wait(); err != nil {
-		return fmt.Errorf("fleet: rehearse: %w", err)
-	}
-	return nil
+	c.done(p.name)
+	return f.rollBackRehearsal(ctx, s, im, r, c)
 }
 
 // rollBackRehearsal makes the shell the template again. The first time that is done

@@ -13,6 +13,7 @@ type RestoreSpec struct {
 	MachineID string // in records; empty: made up
 	Snapshot  string // template or checkpoint
 	Hostname  string // empty: "thaw"
+	Shell     Kind   // Generic: no rehearsed one, even if there is; else the best there is
 }
 
 // Restore makes a machine of a snapshot. On return its guest has acknowledged a new
@@ -31,7 +32,7 @@ func (f *Fleet) Restore(ctx context.Context, spec RestoreSpec) (*Machine, error)
 // restore is Restore with an open image, which is the machine's from then on, also
 // after an error.
 func (f *Fleet) restore(ctx context.Context, spec RestoreSpec, h *held, c *clock) (_ *Machine, err error) {
-	s, done, err := f.pool.take(ctx, h.image)
+	s, done, err := f.pool.take(ctx, h.image, spec.Shell)
 	if err != nil {
 		h.release()
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"os"
 	"strconv"
@@ -169,10 +170,41 @@ func (t *templateBuild) boot(ctx context.Context) (err error) {
 }
 
 // warmUp starts the interpreters that the image has.
-func (t *templateBuild) warmUp(context.Context) error {
+func (t *templateBuild) warmUp(ctx context.Context) error {
+	client := t.machine.Client()
+	info, err := client.Info(ctx)
+	if err != nil {
+		return fmt.Errorf("fleet: look at guest: %w", err)
+	}
 	t.warm = map[string]uint64{}
-	t.clock.done("warm")
+	for _, runtime := range runtimesOf(info.Image) {
+		w, err := client.Warm(ctx, agentproto.WarmRequest{Runtime: runtime, Env: t.machine.Env()})
+		if err != nil {
+			return fmt.Errorf("fleet: warm %s: %w", runtime, err)
+		}
+		t.warm[runtime] = w.ExecID
+		t.clock.done("warm " + runtime)
+	}
 	return nil
+}
+
+// runtimes are those that can be warm.
+var runtimes = []string{"python", "node"}
+
+// runtimesOf reads which of them the guest's description of its image names. An image
+// without a description has none.
+func runtimesOf(description []byte) []string {
+	var image map[string]any
+	if err := json.Unmarshal(description, &image); err != nil {
+		return nil
+	}
+	var out []string
+	for _, r := range runtimes {
+		if version, ok := image[r].(string); ok && version != "" {
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 // How long the guest's own start-up work is given to end, and the balloon to take
