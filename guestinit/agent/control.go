@@ -1,28 +1,6 @@
 package agent
 
-import (
-	"fmt"
-	"os"
-	"time"
-
-	"golang.org/x/sys/unix"
-)
-
-// newControl returns the two ends of an exec's control socket: a stream, of
-// which the job has descriptor 3 and the agent the other end, non-blocking and
-// in the runtime's poller.
-func newControl() (job int, agent *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return -1, nil, fmt.Errorf("agent: make control socket: %w", err)
-	}
-	if err := unix.SetNonblock(fds[1], true); err != nil {
-		unix.Close(fds[0])
-		unix.Close(fds[1])
-		return -1, nil, fmt.Errorf("agent: prepare control socket: %w", err)
-	}
-	return fds[0], os.NewFile(uintptr(fds[1]), "control"), nil
-}
+import "time"
 
 // terms are the parts of a request that may be changed while its exec runs:
 // a warm interpreter was started without a job's limits, and gets them with

@@ -86,7 +86,7 @@ func (s *Server) launch(req agentproto.ExecRequest, control bool) (*execution, e
 func (e *execution) start(control bool) (err error) {
 	s := e.s
 	e.fillDefaults()
-	path, err := lookPath(e.req.Argv[0], e.req.Env)
+	path, err := launch.LookPath(e.req.Argv[0], e.req.Env)
 	if err != nil {
 		return err
 	}
@@ -104,12 +104,12 @@ func (e *execution) start(control bool) (err error) {
 	if err != nil {
 		return err
 	}
-	p, err := newPipes(e.req.Stdin, control, int(e.req.UID), int(e.req.GID))
+	p, err := launch.NewPipes(e.req.Stdin, control, int(e.req.UID), int(e.req.GID))
 	if err != nil {
 		return err
 	}
-	defer p.closeJobSide()
-	in := p.jobStdin
+	defer p.CloseJobSide()
+	in := p.JobStdin
 	if in < 0 {
 		in = int(s.null.Fd())
 	}
@@ -117,20 +117,20 @@ func (e *execution) start(control bool) (err error) {
 	e.proc, err = s.cfg.Launcher.Start(launch.Spec{
 		Path: path, Argv: e.req.Argv, Env: e.req.Env, Dir: e.req.Cwd,
 		UID: e.req.UID, GID: e.req.GID, CgroupFD: e.group.FD(),
-		Stdio:   [3]int{in, p.jobStdout, p.jobStderr},
-		ExtraFD: max(p.jobControl, 0),
-		Rlimits: rlimits(e.req.Limits),
+		Stdio:   [3]int{in, p.JobStdout, p.JobStderr},
+		ExtraFD: max(p.JobControl, 0),
+		Rlimits: launch.Rlimits(e.req.Limits),
 	})
 	if err != nil {
-		p.closeAgentSide()
-		return explainStart(err, e.req.Cwd, path)
+		p.CloseAgentSide()
+		return launch.ExplainStart(err, e.req.Cwd, path)
 	}
 	if e.req.Stdin {
-		e.stdin = newStdin(e, p.stdin)
+		e.stdin = newStdin(e, p.Stdin)
 	}
-	e.control = p.control
-	e.stdout = newOutput(e, p.stdout, agentproto.FrameStdout, e.req.StdoutCap)
-	e.stderr = newOutput(e, p.stderr, agentproto.FrameStderr, e.req.StderrCap)
+	e.control = p.Control
+	e.stdout = newOutput(e, p.Stdout, agentproto.FrameStdout, e.req.StdoutCap)
+	e.stderr = newOutput(e, p.Stderr, agentproto.FrameStderr, e.req.StderrCap)
 	return nil
 }
 
@@ -148,7 +148,7 @@ func (e *execution) fillDefaults() {
 	if r.Grace == 0 {
 		r.Grace = agentproto.DefaultGrace
 	}
-	r.Env = environment(r.Env)
+	r.Env = launch.Environment(r.Env)
 }
 
 // handle deals with a frame that arrives on c while the exec runs.
@@ -212,79 +212,4 @@ func (e *execution) supervise() {
 	status := e.status(forced, wall)
 	status.Killed = leftovers
 	e.deliverExit(status)
-}
-
-// pipes are the ends of an exec's standard streams and control socket. The agent's ends are
-// non-blocking and in the runtime's poller, the job's are plain.
-type pipes struct {
-	stdin, stdout, stderr, control             *os.File
-	jobStdin, jobStdout, jobStderr, jobControl int
-}
-
-// newPipes makes the pipes. They are given to the job's user, so that it can
-// open /dev/stdout again.
-func newPipes(withStdin, withControl bool, uid, gid int) (*pipes, error) {
-	p := &pipes{jobStdin: -1, jobStdout: -1, jobStderr: -1, jobControl: -1}
-	var err error
-	defer func() {
-		if err != nil {
-			p.closeAgentSide()
-			p.closeJobSide()
-		}
-	}()
-	if withStdin {
-		if p.jobStdin, p.stdin, err = newPipe(false, uid, gid); err != nil {
-			return nil, err
-		}
-	}
-	if withControl {
-		if p.jobControl, p.control, err = newControl(); err != nil {
-			return nil, err
-		}
-	}
-	if p.jobStdout, p.stdout, err = newPipe(true, uid, gid); err != nil {
-		return nil, err
-	}
-	if p.jobStderr, p.stderr, err = newPipe(true, uid, gid); err != nil {
-		return nil, err
-	}
-	return p, nil
-}
-
-// newPipe returns the job's end and the agent's; the job writes if output.
-func newPipe(output bool, uid, gid int) (job int, agent *os.File, err error) {
-	var fds [2]int
-	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
-		return -1, nil, fmt.Errorf("agent: make pipe: %w", err)
-	}
-	job, mine := fds[0], fds[1]
-	if output {
-		job, mine = fds[1], fds[0]
-	}
-	err = unix.Fchown(job, uid, gid)
-	if err == nil {
-		_, err = unix.FcntlInt(uintptr(mine), unix.F_SETFL, unix.O_NONBLOCK)
-	}
-	if err != nil {
-		unix.Close(job)
-		unix.Close(mine)
-		return -1, nil, fmt.Errorf("agent: prepare pipe: %w", err)
-	}
-	return job, os.NewFile(uintptr(mine), "pipe"), nil
-}
-
-func (p *pipes) closeJobSide() {
-	for _, fd := range []int{p.jobStdin, p.jobStdout, p.jobStderr, p.jobControl} {
-		if fd >= 0 {
-			unix.Close(fd)
-		}
-	}
-}
-
-func (p *pipes) closeAgentSide() {
-	for _, f := range []*os.File{p.stdin, p.stdout, p.stderr, p.control} {
-		if f != nil {
-			f.Close()
-		}
-	}
 }

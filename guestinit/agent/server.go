@@ -10,12 +10,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"thaw/guestinit/agentproto"
 	"thaw/guestinit/cgroup"
 	"thaw/guestinit/launch"
 	"thaw/guestinit/reaper"
+	"thaw/guestinit/workspace"
 )
 
 // Bounds on what one host can hold open.
@@ -59,7 +58,7 @@ const DefaultDrain = 250 * time.Millisecond
 // Server is the agent.
 type Server struct {
 	cfg     Config
-	root    *os.File // of the workspace
+	files   *workspace.Tree
 	warm    *warmSet
 	null    *os.File // /dev/null, standard input of jobs without one
 	buffers sync.Pool
@@ -83,17 +82,16 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Drain == 0 {
 		cfg.Drain = DefaultDrain
 	}
-	fd, err := unix.Open(cfg.Workspace, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	files, err := workspace.Open(cfg.Workspace)
 	if err != nil {
-		return nil, fmt.Errorf("agent: open workspace: %w", err)
+		return nil, err
 	}
-	root := os.NewFile(uintptr(fd), cfg.Workspace)
 	null, err := os.Open(os.DevNull)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("agent: open null device: %w", err), root.Close())
+		return nil, errors.Join(fmt.Errorf("agent: open null device: %w", err), files.Close())
 	}
 	return &Server{
-		cfg: cfg, root: root, null: null, warm: newWarmSet(),
+		cfg: cfg, files: files, null: null, warm: newWarmSet(),
 		buffers: sync.Pool{New: func() any { return new(buffer) }},
 		conns:   make(map[*conn]struct{}),
 		execs:   make(map[*execution]struct{}),
@@ -220,7 +218,7 @@ func (s *Server) Close() error {
 		}
 	}
 	s.wg.Wait()
-	return errors.Join(err, s.root.Close(), s.null.Close())
+	return errors.Join(err, s.files.Close(), s.null.Close())
 }
 
 // guard is deferred by every goroutine that handles a peer's bytes: a panic

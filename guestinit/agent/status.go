@@ -1,13 +1,12 @@
 package agent
 
 import (
-	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"thaw/guestinit/agentproto"
+	"thaw/guestinit/workspace"
 )
 
 // facts are what the cause of an exec's end is found from.
@@ -66,7 +65,7 @@ func (e *execution) status(forced agentproto.Cause, wall time.Duration) agentpro
 	f := facts{
 		forced: forced, oomKills: st.OOMKills, pidsRefused: st.PidsRefused,
 		cpu: st.CPU, cpuLimit: time.Duration(e.req.Limits.CPUSeconds)*time.Second - e.spent,
-		diskFull: e.s.diskFull(),
+		diskFull: workspace.Full(e.s.cfg.Disks),
 	}
 	s := agentproto.ExitStatus{
 		Code: -1, DiskFull: f.diskFull, PidsHit: st.PidsRefused > 0,
@@ -84,7 +83,7 @@ func (e *execution) status(forced agentproto.Cause, wall time.Duration) agentpro
 		s.Code = int32(f.code)
 	}
 	if (f.signal != 0 || f.code != 0) && e.req.Limits.FileSizeBytes > 0 {
-		f.fileAtLimit = fileOfSize(e.s.cfg.Disks, e.req.Limits.FileSizeBytes, e.started)
+		f.fileAtLimit = workspace.HasFileOfSize(e.s.cfg.Disks, e.req.Limits.FileSizeBytes, e.started)
 	}
 	if s.Cause = cause(f); s.Cause == agentproto.CauseOOM {
 		s.Detail = e.detail
@@ -93,31 +92,6 @@ func (e *execution) status(forced agentproto.Cause, wall time.Duration) agentpro
 		CPU: st.CPU, CPUUser: st.CPUUser, CPUSystem: st.CPUSystem, Wall: wall,
 		MemoryPeak: max(st.MemoryPeak, ended.Rusage.Maxrss<<10), OOMKills: st.OOMKills, PidsPeak: st.PidsPeak,
 	}
-	e.s.addDisk(&s.Usage)
+	e.s.files.AddUsage(&s.Usage)
 	return s
-}
-
-// fileOfSize looks for a regular file of exactly the limit's size that was
-// written since the exec began: the trace of a program that ignores SIGXFSZ
-// (Python does) and failed with EFBIG. It is bounded, since the tree is the
-// job's.
-func fileOfSize(roots []string, size int64, since time.Time) bool {
-	const maxEntries = 4096
-	since = since.Add(-50 * time.Millisecond) // file times come from a clock that ticks slowly
-	seen, found := 0, false
-	for _, root := range roots {
-		_ = filepath.WalkDir(root, func(_ string, d os.DirEntry, err error) error {
-			if seen++; seen > maxEntries || found {
-				return filepath.SkipAll
-			}
-			if err != nil || !d.Type().IsRegular() {
-				return nil
-			}
-			if info, err := d.Info(); err == nil {
-				found = info.Size() == size && !info.ModTime().Before(since)
-			}
-			return nil
-		})
-	}
-	return found
 }

@@ -77,7 +77,7 @@ func (s *Server) usage() (agentproto.Usage, error) {
 	if u.MemTotal, u.MemAvailable, err = memInfo(); err != nil {
 		return agentproto.Usage{}, err
 	}
-	s.addDisk(&u)
+	s.files.AddUsage(&u)
 	return u, nil
 }
 
@@ -101,34 +101,4 @@ func memInfo() (total, available int64, err error) {
 		}
 	}
 	return total, available, nil
-}
-
-// addDisk adds the workspace's disk use. With a project quota on it, statfs
-// tells the quota's numbers.
-func (s *Server) addDisk(u *agentproto.Usage) {
-	var st unix.Statfs_t
-	if unix.Fstatfs(int(s.root.Fd()), &st) != nil {
-		return
-	}
-	u.DiskTotal = int64(st.Blocks) * st.Bsize
-	u.DiskFree = int64(st.Bavail) * st.Bsize
-	u.DiskUsed = int64(st.Blocks-st.Bfree) * st.Bsize
-}
-
-// fullBelow: a disk with less than this left is called full; a file system
-// never gives out its last blocks evenly.
-const fullBelow = 64 << 10
-
-// diskFull reports whether one of the disks has no space or no inode left.
-func (s *Server) diskFull() bool {
-	for _, path := range s.cfg.Disks {
-		var st unix.Statfs_t
-		if unix.Statfs(path, &st) != nil {
-			continue
-		}
-		if int64(st.Bavail)*st.Bsize < fullBelow || st.Files > 0 && st.Ffree == 0 {
-			return true
-		}
-	}
-	return false
 }

@@ -7,6 +7,7 @@ import (
 
 	"thaw/guestinit/agentproto"
 	"thaw/guestinit/cgroup"
+	"thaw/guestinit/launch"
 	"thaw/guestinit/warm"
 )
 
@@ -70,7 +71,7 @@ func (it *interpreter) handOver(req agentproto.RunRequest) (warm.Answer, error) 
 	if err := it.settled(); err != nil {
 		return warm.Answer{}, err
 	}
-	job := warm.Job{Argv: req.Argv, Env: environment(req.Env), Cwd: req.Cwd, Stdin: req.Stdin, Cold: needsCold(req.Limits)}
+	job := warm.Job{Argv: req.Argv, Env: launch.Environment(req.Env), Cwd: req.Cwd, Stdin: req.Stdin, Cold: needsCold(req.Limits)}
 	if err := it.conn.SendJob(job); err != nil {
 		return warm.Answer{}, err
 	}
@@ -104,5 +105,5 @@ func (it *interpreter) limit(l *agentproto.Limits) (spent time.Duration, err err
 	if l.CPUSeconds != 0 {
 		l.CPUSeconds += int64((spent + time.Second - 1) / time.Second)
 	}
-	return spent, it.s.cfg.Launcher.Limit(e.proc, rlimits(*l))
+	return spent, it.s.cfg.Launcher.Limit(e.proc, launch.Rlimits(*l))
 }

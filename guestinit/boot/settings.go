@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"thaw/guestinit/agent"
+	"thaw/guestinit/launch"
 	"thaw/internal/loopback"
 )
 
@@ -60,7 +60,7 @@ func applySettings() error {
 		return fmt.Errorf("set hostname: %w", err)
 	}
 	// A job's defaults do PID 1 no harm, and its children inherit them.
-	for _, l := range agent.DefaultRlimits() {
+	for _, l := range launch.DefaultRlimits() {
 		if err := unix.Setrlimit(l.Resource, &unix.Rlimit{Cur: l.Soft, Max: l.Hard}); err != nil {
 			return fmt.Errorf("set rlimit %d: %w", l.Resource, err)
 		}

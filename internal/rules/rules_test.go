@@ -60,6 +60,7 @@ var mayUseUnix = map[string]bool{
 	"guestinit/sockdiag":           true,
 	"guestinit/generation":         true,
 	"guestinit/vsock":              true,
+	"guestinit/workspace":          true,
 	"cmd/thawd":                    true,
 	"snapshot/durable":             true,
 	"integration/runner":           true,

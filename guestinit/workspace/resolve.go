@@ -1,8 +1,9 @@
-package agent
+package workspace
 
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path"
 	"strings"
 
@@ -27,25 +28,25 @@ func openBelow(dir int, name string, flags uint64) (int, error) {
 			continue
 		}
 		if err != nil {
-			return -1, fmt.Errorf("agent: open %q: %w", name, err)
+			return -1, fmt.Errorf("workspace: open %q: %w", name, err)
 		}
 		return fd, nil
 	}
 }
 
 // openDir opens a directory of the workspace; "" and "." are its root.
-func (s *Server) openDir(name string) (int, error) {
+func (t *Tree) openDir(name string) (int, error) {
 	if name == "" {
 		name = "."
 	}
-	return openBelow(int(s.root.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY)
+	return openBelow(int(t.root.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY)
 }
 
 // openParent opens the directory that holds name, making those that are
 // missing, and returns it with name's last component.
-func (s *Server) openParent(name string) (dir int, base string, err error) {
+func (t *Tree) openParent(name string) (dir int, base string, err error) {
 	parent, base := path.Split(name)
-	if dir, err = s.openDir("."); err != nil {
+	if dir, err = t.openDir("."); err != nil {
 		return -1, "", err
 	}
 	for part := range strings.SplitSeq(strings.TrimSuffix(parent, "/"), "/") {
@@ -68,7 +69,7 @@ func stepInto(dir int, name string) (int, error) {
 	err := unix.Mkdirat(dir, name, 0o755)
 	made := err == nil
 	if err != nil && !errors.Is(err, unix.EEXIST) {
-		return -1, fmt.Errorf("agent: make directory %q: %w", name, err)
+		return -1, fmt.Errorf("workspace: make directory %q: %w", name, err)
 	}
 	fd, err := openBelow(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -77,33 +78,35 @@ func stepInto(dir int, name string) (int, error) {
 	if made {
 		if err := unix.Fchown(fd, agentproto.DefaultID, agentproto.DefaultID); err != nil {
 			unix.Close(fd)
-			return -1, fmt.Errorf("agent: own directory %q: %w", name, err)
+			return -1, fmt.Errorf("workspace: own directory %q: %w", name, err)
 		}
 	}
 	return fd, nil
 }
 
-// openRegular opens a regular file for reading. It looks before it opens: the
-// open of a device or a FIFO could block or have an effect.
-func (s *Server) openRegular(name string) (int, unix.Stat_t, error) {
-	var st unix.Stat_t
-	probe, err := openBelow(int(s.root.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW)
+// Open opens a regular file for reading, and returns its facts. It looks
+// before it opens: the open of a device or a FIFO could block or have an
+// effect.
+func (t *Tree) Open(name string) (*os.File, agentproto.FileInfo, error) {
+	var info agentproto.FileInfo
+	probe, err := openBelow(int(t.root.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
-		return -1, st, err
+		return nil, info, err
 	}
 	defer unix.Close(probe)
+	var st unix.Stat_t
 	if err := unix.Fstat(probe, &st); err != nil {
-		return -1, st, fmt.Errorf("agent: stat %q: %w", name, err)
+		return nil, info, fmt.Errorf("workspace: stat %q: %w", name, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return -1, st, &agentproto.Error{Code: agentproto.CodeNotRegular, Message: fmt.Sprintf("%q is not a regular file", name)}
+		return nil, info, &agentproto.Error{Code: agentproto.CodeNotRegular, Message: fmt.Sprintf("%q is not a regular file", name)}
 	}
 	// The very file that was looked at, whatever its name leads to by now.
 	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", probe), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return -1, st, fmt.Errorf("agent: open %q: %w", name, err)
+		return nil, info, fmt.Errorf("workspace: open %q: %w", name, err)
 	}
-	return fd, st, nil
+	return os.NewFile(uintptr(fd), name), fileInfo(name, &st), nil
 }
 
 // fileInfo makes the wire form of what lstat tells.

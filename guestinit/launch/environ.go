@@ -1,4 +1,4 @@
-package agent
+package launch
 
 import (
 	"errors"
@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"thaw/guestinit/agentproto"
-	"thaw/guestinit/launch"
 )
 
 // defaultEnv is added to what a request names, where it names no value of its
@@ -26,7 +25,8 @@ var defaultEnv = []string{
 	"GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
 }
 
-func environment(named []string) []string {
+// Environment returns a job's: what is named, and the defaults.
+func Environment(named []string) []string {
 	env := append(make([]string, 0, len(named)+len(defaultEnv)), named...)
 	for _, d := range defaultEnv {
 		name, _, _ := strings.Cut(d, "=")
@@ -46,9 +46,9 @@ func getenv(env []string, name string) (string, bool) {
 	return "", false
 }
 
-// lookPath finds a program as execvp does: a name without a slash in the
+// LookPath finds a program as execvp does: a name without a slash in the
 // job's own PATH.
-func lookPath(name string, env []string) (string, error) {
+func LookPath(name string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
 	}
@@ -72,9 +72,9 @@ func lookPath(name string, env []string) (string, error) {
 	return "", &agentproto.Error{Code: code, Message: fmt.Sprintf("no program %q in PATH", name), Errno: int32(unix.ENOENT)}
 }
 
-// explainStart makes an error for the host of what the launcher returned:
+// ExplainStart makes an error for the host of what Start returned:
 // chdir and execve fail with the same numbers.
-func explainStart(err error, cwd, path string) error {
+func ExplainStart(err error, cwd, path string) error {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) {
 		return err
@@ -105,11 +105,11 @@ const (
 
 // DefaultRlimits are the limits of a job that names none. PID 1 takes them for
 // itself at boot, so that its children have them from the start.
-func DefaultRlimits() []launch.Rlimit { return rlimits(agentproto.Limits{}) }
+func DefaultRlimits() []Rlimit { return Rlimits(agentproto.Limits{}) }
 
-// rlimits turns limits into resource limits. Every one is set, so that
+// Rlimits turns limits into resource limits. Every one is set, so that
 // nothing of PID 1's own leaks into a job.
-func rlimits(l agentproto.Limits) []launch.Rlimit {
+func Rlimits(l agentproto.Limits) []Rlimit {
 	const inf = math.MaxUint64 // RLIM_INFINITY
 	pick := func(n int64, def uint64) uint64 {
 		if n > 0 {
@@ -117,17 +117,17 @@ func rlimits(l agentproto.Limits) []launch.Rlimit {
 		}
 		return def
 	}
-	same := func(resource int, v uint64) launch.Rlimit { return launch.Rlimit{Resource: resource, Soft: v, Hard: v} }
+	same := func(resource int, v uint64) Rlimit { return Rlimit{Resource: resource, Soft: v, Hard: v} }
 	cpu := same(unix.RLIMIT_CPU, inf)
 	if l.CPUSeconds > 0 {
 		// SIGXCPU at the limit, SIGKILL a second later.
 		cpu.Soft, cpu.Hard = uint64(l.CPUSeconds), uint64(l.CPUSeconds)+1
 	}
-	stack := launch.Rlimit{Resource: unix.RLIMIT_STACK, Soft: defaultStack, Hard: inf}
+	stack := Rlimit{Resource: unix.RLIMIT_STACK, Soft: defaultStack, Hard: inf}
 	if l.StackBytes > 0 {
 		stack = same(unix.RLIMIT_STACK, uint64(l.StackBytes))
 	}
-	return []launch.Rlimit{
+	return []Rlimit{
 		same(unix.RLIMIT_CORE, 0),
 		same(unix.RLIMIT_NOFILE, pick(l.OpenFiles, defaultOpenFiles)),
 		cpu,

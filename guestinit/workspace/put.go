@@ -1,4 +1,4 @@
-package agent
+package workspace
 
 import (
 	"crypto/rand"
@@ -12,42 +12,11 @@ import (
 	"thaw/guestinit/agentproto"
 )
 
-// put receives one file. The data frames follow the request at once, without
-// an answer between; after a failure those on the way are skipped by handle.
-func (c *conn) put(payload []byte) error {
-	var req agentproto.PutRequest
-	if ok, err := c.decode(payload, &req); !ok {
-		return err
-	}
-	t, err := c.s.newTransfer(req)
-	if err != nil {
-		return c.sendError(err)
-	}
-	defer t.abort()
-	for end := false; !end; {
-		f, err := c.r.Next()
-		if err != nil {
-			return err
-		}
-		if f.Type != agentproto.FramePutData {
-			return fmt.Errorf("agent: %s frame within a put: %w", f.Type, agentproto.ErrProtocol)
-		}
-		if err := t.write(f.Payload); err != nil {
-			return c.sendError(err)
-		}
-		end = f.Flags&agentproto.FlagEnd != 0
-	}
-	if err := t.commit(); err != nil {
-		return c.sendError(err)
-	}
-	return c.send(agentproto.FrameOK, nil)
-}
-
-// transfer is a file that is being received. It has a name of its own until
+// Transfer is a file that is being received. It has a name of its own until
 // it is whole; then it is renamed over its target. The directory is the job's,
 // so the job may remove or replace the temporary file: it gains nothing that
 // it could not do to the finished one.
-type transfer struct {
+type Transfer struct {
 	req       agentproto.PutRequest
 	dir       int
 	tmp, base string
@@ -55,18 +24,20 @@ type transfer struct {
 	written   int64
 }
 
-func (s *Server) newTransfer(req agentproto.PutRequest) (*transfer, error) {
-	dir, base, err := s.openParent(req.Path)
+// Receive makes what a file is received with. Directories that its path lacks
+// are made.
+func (tree *Tree) Receive(req agentproto.PutRequest) (*Transfer, error) {
+	dir, base, err := tree.openParent(req.Path)
 	if err != nil {
 		return nil, err
 	}
 	var random [8]byte
 	rand.Read(random[:]) // never fails (crypto/rand)
-	t := &transfer{req: req, dir: dir, base: base, tmp: ".put-" + hex.EncodeToString(random[:])}
+	t := &Transfer{req: req, dir: dir, base: base, tmp: ".put-" + hex.EncodeToString(random[:])}
 	fd, err := unix.Openat(dir, t.tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		unix.Close(dir)
-		return nil, fmt.Errorf("agent: create file for %q: %w", req.Path, err)
+		return nil, fmt.Errorf("workspace: create file for %q: %w", req.Path, err)
 	}
 	t.f = os.NewFile(uintptr(fd), t.tmp)
 	if req.Size > 0 {
@@ -74,14 +45,15 @@ func (s *Server) newTransfer(req agentproto.PutRequest) (*transfer, error) {
 		// EOPNOTSUPP: a file system without it finds out later.
 		err := unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, req.Size)
 		if err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.ENOSYS) {
-			t.abort()
-			return nil, fmt.Errorf("agent: make room for %q: %w", req.Path, err)
+			t.Abort()
+			return nil, fmt.Errorf("workspace: make room for %q: %w", req.Path, err)
 		}
 	}
 	return t, nil
 }
 
-func (t *transfer) write(b []byte) error {
+// Write appends bytes, no more than were announced.
+func (t *Transfer) Write(b []byte) error {
 	if t.req.Size >= 0 && t.written+int64(len(b)) > t.req.Size {
 		return &agentproto.Error{
 			Code:    agentproto.CodeBadRequest,
@@ -91,13 +63,13 @@ func (t *transfer) write(b []byte) error {
 	n, err := t.f.Write(b)
 	t.written += int64(n)
 	if err != nil {
-		return fmt.Errorf("agent: write %q: %w", t.req.Path, err)
+		return fmt.Errorf("workspace: write %q: %w", t.req.Path, err)
 	}
 	return nil
 }
 
-// commit gives the file to the job under its name.
-func (t *transfer) commit() error {
+// Commit gives the file to the job under its name.
+func (t *Transfer) Commit() error {
 	if t.req.Size >= 0 && t.written != t.req.Size {
 		return &agentproto.Error{
 			Code:    agentproto.CodeBadRequest,
@@ -106,21 +78,21 @@ func (t *transfer) commit() error {
 	}
 	fd := int(t.f.Fd())
 	if err := unix.Fchown(fd, agentproto.DefaultID, agentproto.DefaultID); err != nil {
-		return fmt.Errorf("agent: own %q: %w", t.req.Path, err)
+		return fmt.Errorf("workspace: own %q: %w", t.req.Path, err)
 	}
 	if err := unix.Fchmod(fd, t.req.Mode&0o777); err != nil { // after chown, which clears bits
-		return fmt.Errorf("agent: set mode of %q: %w", t.req.Path, err)
+		return fmt.Errorf("workspace: set mode of %q: %w", t.req.Path, err)
 	}
 	if err := unix.Renameat(t.dir, t.tmp, t.dir, t.base); err != nil {
-		return fmt.Errorf("agent: name %q: %w", t.req.Path, err)
+		return fmt.Errorf("workspace: name %q: %w", t.req.Path, err)
 	}
 	t.tmp = ""
 	return nil
 }
 
-// abort removes what was not committed and lets everything go. It is called
+// Abort removes what was not committed and lets everything go. It is called
 // in every case.
-func (t *transfer) abort() {
+func (t *Transfer) Abort() {
 	if t.tmp != "" {
 		_ = unix.Unlinkat(t.dir, t.tmp, 0) // ENOENT: the job removed it
 	}
