@@ -21,6 +21,16 @@ type Info struct {
 type TemplateInfo struct {
 	Classes   []MachineClass `json:"classes" doc:"Sizes of machines"`
 	DiskBytes int64          `json:"disk_bytes" doc:"Size of the writable disk: jobs with another workspace_bytes are booted"`
+	Shells    []ShellCount   `json:"shells" doc:"Shells that wait to become machines"`
+}
+
+// ShellCount counts the shells of a kind that wait.
+type ShellCount struct {
+	MachineClass
+	Shell    Shell  `json:"shell" enum:"generic,rehearsed"`
+	Snapshot string `json:"snapshot,omitempty" doc:"Template of rehearsed shells"`
+	Ready    int    `json:"ready"`
+	Wanted   int    `json:"wanted" doc:"As many are kept ready while the host is idle"`
 }
 
 // MachineClass is a size of machines.

@@ -9,6 +9,8 @@ type SandboxRequest struct {
 	MemoryMiB       int64  `json:"memory_mib,omitempty" doc:"Memory of the machine, rounded up to a class; a snapshot has its own" minimum:"1"`
 	VCPUs           int    `json:"vcpus,omitempty" doc:"vCPUs, rounded up to a class; a snapshot has its own" minimum:"1"`
 	LifetimeSeconds int64  `json:"lifetime_seconds,omitempty" doc:"When it is removed by itself: an hour, unless said; a day at most" minimum:"1" maximum:"86400"`
+	// Shell is for measurements. The sandbox's record tells what served it.
+	Shell Shell `json:"shell,omitempty" doc:"For measurements: generic leaves rehearsed shells alone, rehearsed takes one if it is ready, as without this" enum:"generic,rehearsed"`
 }
 
 // SandboxState is where a sandbox is in its life.

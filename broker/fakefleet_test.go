@@ -39,7 +39,10 @@ func newFakeFleet() *fakeFleet {
 func (f *fakeFleet) Classes() []Class {
 	return []Class{{256, 1}, {512, 1}, {512, 2}, {1024, 1}, {1024, 2}}
 }
-func (f *fakeFleet) DiskBytes() int64     { return 1 << 30 }
+func (f *fakeFleet) DiskBytes() int64 { return 1 << 30 }
+func (f *fakeFleet) Shells() []api.ShellCount {
+	return []api.ShellCount{{MachineClass: api.MachineClass{MemoryMiB: 512, VCPUs: 1}, Shell: api.ShellGeneric, Ready: 1, Wanted: 2}}
+}
 func (f *fakeFleet) Snapshots() Snapshots { return f }
 
 func (f *fakeFleet) Template(ctx context.Context, image string, c Class) (string, error) {
@@ -75,9 +78,13 @@ func (f *fakeFleet) Restore(_ context.Context, spec RestoreSpec) (WarmMachine, e
 		return nil, api.Errorf(api.CodeSnapshotNotFound, "gone")
 	}
 	f.generation++
+	shell := api.ShellRehearsed
+	if spec.Shell == api.ShellGeneric {
+		shell = spec.Shell
+	}
 	m := &fakeWarm{
 		fakeMachine: &fakeMachine{launcher: f.launcher, ended: make(chan struct{}), puts: map[string]string{}}, fleet: f, spec: spec, memory: memory,
-		record: api.Record{Op: "create", Machine: spec.ID, Snapshot: spec.Snapshot, Generation: f.generation, Shell: api.ShellRehearsed},
+		record: api.Record{Op: "create", Machine: spec.ID, Snapshot: spec.Snapshot, Generation: f.generation, Shell: shell},
 	}
 	f.machines = append(f.machines, m)
 	return m, nil

@@ -28,6 +28,8 @@ type Fleet interface {
 	// Fork is Restore of several at a time: all of them or none.
 	Fork(ctx context.Context, snapshot string, specs []RestoreSpec) ([]WarmMachine, error)
 	Snapshots() Snapshots
+	// Shells counts the shells that wait, in a fixed order.
+	Shells() []api.ShellCount
 }
 
 // RestoreSpec says what machine to make of what.
@@ -35,6 +37,7 @@ type RestoreSpec struct {
 	ID       string // of the machine; a file name and host name
 	Tenant   string // owns the snapshots that are made of the machine
 	Snapshot string
+	Shell    api.Shell // that is to serve it: api.ShellGeneric, or empty for the best there is
 }
 
 // WarmMachine is a machine that was made from a snapshot.

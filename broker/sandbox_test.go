@@ -93,6 +93,24 @@ func TestSandboxLife(t *testing.T) {
 	}
 }
 
+// A measurement names the shell that is to serve it.
+func TestSandboxOfAShell(t *testing.T) {
+	b := withFleet(t, newFakeFleet())
+	for _, shell := range []api.Shell{api.ShellGeneric, api.ShellRehearsed} {
+		if s := sandboxOf(t, b, api.SandboxRequest{Image: "python", Shell: shell}); s.Record.Shell != shell {
+			t.Errorf("asked for %s: %+v", shell, s.Record)
+		}
+	}
+	_, err := b.CreateSandbox(t.Context(), me, api.SandboxRequest{Image: "python", Shell: api.ShellCold})
+	var e *api.Error
+	if !errors.As(err, &e) || e.Code != api.CodeRequestInvalid {
+		t.Errorf("cold: %v", err)
+	}
+	if i := b.Info(); len(i.Templates.Shells) != 1 || i.Templates.Shells[0].Wanted != 2 {
+		t.Errorf("info %+v", i.Templates)
+	}
+}
+
 func TestSandboxStates(t *testing.T) {
 	b := withFleet(t, newFakeFleet())
 	s := sandboxOf(t, b, api.SandboxRequest{Image: "python"})

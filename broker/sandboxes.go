@@ -39,6 +39,9 @@ func (b *Broker) CreateSandbox(ctx context.Context, tenant string, r api.Sandbox
 	switch {
 	case (r.Image == "") == (r.Snapshot == ""):
 		return api.Sandbox{}, api.Errorf(api.CodeRequestInvalid, "name either an image or a snapshot")
+	case r.Shell != "" && r.Shell != api.ShellGeneric && r.Shell != api.ShellRehearsed:
+		return api.Sandbox{}, api.Errorf(api.CodeRequestInvalid, "a sandbox cannot be made of a %.32q shell", r.Shell).
+			WithRemedy("%s or %s", api.ShellGeneric, api.ShellRehearsed)
 	case r.Snapshot != "" && (r.MemoryMiB != 0 || r.VCPUs != 0):
 		return api.Sandbox{}, api.Errorf(api.CodeRequestInvalid, "a snapshot has its own memory and vCPUs")
 	case r.Snapshot != "":
@@ -50,6 +53,7 @@ func (b *Broker) CreateSandbox(ctx context.Context, tenant string, r api.Sandbox
 		return api.Sandbox{}, refuse(err)
 	}
 	made, err := b.makeSandboxes(ctx, tenant, from, 1, r.LifetimeSeconds, func(ctx context.Context, specs []RestoreSpec) ([]WarmMachine, error) {
+		specs[0].Shell = r.Shell
 		m, err := fleet.Restore(ctx, specs[0])
 		return []WarmMachine{m}, err
 	})

@@ -86,11 +86,23 @@ func (f *Fleet) Fork(ctx context.Context, snapshot string, specs []broker.Restor
 	return out, nil
 }
 
+// Shells implements broker.Fleet.
+func (f *Fleet) Shells() []api.ShellCount {
+	list := []api.ShellCount{}
+	for _, s := range f.fleet.Shells() {
+		list = append(list, api.ShellCount{
+			MachineClass: api.MachineClass{MemoryMiB: s.Class.MemoryMiB, VCPUs: s.Class.VCPUs},
+			Shell:        api.Shell(s.Kind), Snapshot: s.Template, Ready: s.Ready, Wanted: s.Wanted,
+		})
+	}
+	return list
+}
+
 // Snapshots implements broker.Fleet.
 func (f *Fleet) Snapshots() broker.Snapshots { return stored{f.store} }
 
 func restoreSpec(s broker.RestoreSpec) fleet.RestoreSpec {
-	return fleet.RestoreSpec{MachineID: s.ID, Snapshot: s.Snapshot, Hostname: s.ID}
+	return fleet.RestoreSpec{MachineID: s.ID, Snapshot: s.Snapshot, Hostname: s.ID, Shell: fleet.Kind(s.Shell)}
 }
 
 // wrap makes the broker's machine of the fleet's. After an error the machine is gone,

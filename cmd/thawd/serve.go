@@ -16,6 +16,7 @@ import (
 
 	"thaw/api"
 	"thaw/broker"
+	"thaw/broker/admission"
 	"thaw/broker/assets"
 	"thaw/broker/berth"
 	"thaw/broker/httpapi"
@@ -37,12 +38,17 @@ const (
 const (
 	readyTimeout    = 30 * time.Second
 	labReadyTimeout = 5 * time.Minute
+	// maxOvercommit is the most that machines are promised more than there is.
+	maxOvercommit = 64
 )
 
 // serve runs the daemon until ctx ends.
 func serve(ctx context.Context, o options, log *slog.Logger) error {
 	if o.tenantMachines < 0 {
 		return api.Errorf(api.CodeBadRequest, "--tenant-machines cannot be %d", o.tenantMachines).WithRemedy("give a positive number, or leave it out")
+	}
+	if o.genericShells < 0 || o.rehearsedShells < 0 {
+		return api.Errorf(api.CodeBadRequest, "there cannot be fewer than no shells").WithRemedy("give 0 or more to --generic-shells and --rehearsed-shells")
 	}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -70,6 +76,10 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 		return err
 	}
 	defer machines.Close()
+	capacity, err := capacity(o)
+	if err != nil {
+		return err
+	}
 	config := launch.Config{
 		VMM: filepath.Join(o.bin, "thaw-vmm"), Assets: set, Yard: berth.NewYard(machines, host.Cgroup), Host: host, Dev: o.dev, ReadyTimeout: o.readyTimeout, Log: log,
 	}
@@ -79,7 +89,7 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	}
 	b, err := broker.New(broker.Config{
 		StateDir: o.stateDir, Version: version.Get().Short(), Dev: o.dev, Host: host, Log: log, TenantMachines: o.tenantMachines,
-		Launcher: launch.New(config), Fleet: warm.forBroker(),
+		Launcher: launch.New(config), Fleet: warm.forBroker(), Capacity: capacity,
 	})
 	if err != nil {
 		return errors.Join(err, warm.close())
@@ -96,6 +106,25 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	}
 	end()
 	return errors.Join(err, stop(log, b, server), warm.close())
+}
+
+// capacity is what machines are promised; zero is what the host has. Preconditions:
+// the state directory exists.
+func capacity(o options) (admission.Need, error) {
+	switch {
+	case o.overcommit == 1:
+		return admission.Need{}, nil
+	case !(o.overcommit > 1 && o.overcommit <= maxOvercommit):
+		return admission.Need{}, api.Errorf(api.CodeBadRequest, "--overcommit cannot be %v", o.overcommit).WithRemedy("give a number from 1 to %d", maxOvercommit)
+	}
+	have, err := broker.HostCapacity(o.stateDir)
+	if err != nil {
+		return admission.Need{}, err
+	}
+	times := func(n int64) int64 { return int64(float64(n) * o.overcommit) }
+	return admission.Need{
+		MemoryMiB: times(have.MemoryMiB), DiskBytes: times(have.DiskBytes), CPUMilli: times(have.CPUMilli), Machines: times(have.Machines),
+	}, nil
 }
 
 // stop ends jobs first, so that the streams which follow them end by themselves.

@@ -72,7 +72,7 @@ func openTemplates(o options, c launch.Config) (*templates, error) {
 	}
 	t.fleet, err = fleet.New(fleet.Config{
 		VMM: c.VMM, Init: filepath.Join(o.bin, "thaw-init"), Assets: c.Assets, Yard: c.Yard, Store: t.store, Host: c.Host, Dev: c.Dev,
-		DiskBytes: templateDisk, ReadyTimeout: c.ReadyTimeout, Log: c.Log,
+		Pool: pool(o), DiskBytes: templateDisk, ReadyTimeout: c.ReadyTimeout, Log: c.Log,
 	})
 	if err != nil {
 		t.store.Close()
@@ -80,6 +80,17 @@ func openTemplates(o options, c launch.Config) (*templates, error) {
 	}
 	t.broker = launch.NewFleet(t.fleet, t.store, c.Assets, templateDisk)
 	return t, nil
+}
+
+// pool says how many shells are kept ready.
+func pool(o options) fleet.Pool {
+	atLeast := func(n int) int {
+		if n == 0 {
+			return -1 // none: 0 is the fleet's choice
+		}
+		return n
+	}
+	return fleet.Pool{Generic: atLeast(o.genericShells), Rehearsed: atLeast(o.rehearsedShells)}
 }
 
 // forBroker is the fleet as the broker sees it.
