@@ -40,7 +40,11 @@ func (a agent) Start(ctx context.Context, e broker.Exec, stdout, stderr io.Write
 	if err := a.makeOut(ctx); err != nil {
 		return nil, err
 	}
-	return a.exec(ctx, e, stdout, stderr)
+	p, err := a.exec(ctx, e, stdout, stderr)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // makeOut makes the output directory.
@@ -67,10 +71,10 @@ func (a agent) request(e broker.Exec) agentproto.ExecRequest {
 }
 
 // exec starts a program of its own.
-func (a agent) exec(ctx context.Context, e broker.Exec, stdout, stderr io.Writer) (broker.Process, error) {
+func (a agent) exec(ctx context.Context, e broker.Exec, stdout, stderr io.Writer) (process, error) {
 	p, err := a.client.Exec(ctx, a.request(e), agentclient.ExecIO{Stdout: stdout, Stderr: stderr})
 	if err != nil {
-		return nil, err
+		return process{}, err
 	}
 	return process{p, false, ""}, nil
 }

@@ -136,21 +136,35 @@ func (a restoredAgent) Start(ctx context.Context, e broker.Exec, stdout, stderr 
 	}
 	id, waits := a.machine.Warm(e.Runtime)
 	if e.Runtime == "" || !waits {
-		p, err := a.exec(ctx, e, stdout, stderr)
-		var reported *agentproto.Error
-		if errors.As(err, &reported) {
-			err = api.Errorf(api.CodeExecFailed, "the program could not be started").WithCause(errors.New(boot.Printable(reported.Error())))
-		}
-		return p, err
+		return a.fresh(ctx, e, stdout, stderr, "")
 	}
 	r := a.request(e)
 	p, err := a.client.Run(ctx, agentproto.RunRequest{
 		ExecID: id, Argv: r.Argv, Env: r.Env, Limits: r.Limits, StdoutCap: r.StdoutCap, StderrCap: r.StderrCap,
 	}, agentclient.ExecIO{Stdout: stdout, Stderr: stderr})
-	if err != nil {
+	var reported *agentproto.Error
+	switch {
+	case errors.As(err, &reported):
+		// The interpreter answers before it begins: nothing of the program has run, and
+		// the agent has ended what waited.
+		return a.fresh(ctx, e, stdout, stderr, boot.Printable(reported.Error()))
+	case err != nil:
 		return nil, fmt.Errorf("launch: run in the warm interpreter: %w", err)
 	}
 	return process{p, true, boot.Printable(p.Started().Cold)}, nil
+}
+
+// fresh starts a new process; why is why what waited did not run it.
+func (a restoredAgent) fresh(ctx context.Context, e broker.Exec, stdout, stderr io.Writer, why string) (broker.Process, error) {
+	p, err := a.exec(ctx, e, stdout, stderr)
+	var reported *agentproto.Error
+	if errors.As(err, &reported) {
+		return nil, api.Errorf(api.CodeExecFailed, "the program could not be started").WithCause(errors.New(boot.Printable(reported.Error())))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return process{p.p, why != "", why}, nil
 }
 
 // wireRecord is a record as the interface tells it.
