@@ -105,5 +105,11 @@ func (it *interpreter) limit(l *agentproto.Limits) (spent time.Duration, err err
 	if l.CPUSeconds != 0 {
 		l.CPUSeconds += int64((spent + time.Second - 1) / time.Second)
 	}
+	// It has the defaults already, unless a job that it refused had others.
+	wanted := l.CPUSeconds != 0 || l.FileSizeBytes != 0 || l.OpenFiles != 0 || l.Processes != 0
+	if !wanted && !it.limited {
+		return spent, nil
+	}
+	it.limited = true
 	return spent, it.s.cfg.Launcher.Limit(e.proc, launch.Rlimits(*l))
 }

@@ -81,6 +81,17 @@ func (s *suite) differential(t *testing.T, runtime string) {
 			s.compare(t, runtime, dir, append([]string{name}, v.args...), v)
 		})
 	}
+	if runtime == "python" {
+		// A module of the job's own that a warm one has loaded from elsewhere.
+		for file, text := range map[string]string{"json.py": "value = 'local'\n", "main.py": "import json\nprint(json.value)\n"} {
+			if err := s.c.PutFile(t.Context(), dir+"/shadow/"+file, 0o644, int64(len(text)), strings.NewReader(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Run("shadow", func(t *testing.T) {
+			s.compare(t, runtime, dir, []string{"shadow/main.py"}, variation{cold: "local module json"})
+		})
+	}
 	for name, args := range extra[runtime] {
 		t.Run(name, func(t *testing.T) {
 			v, known := variations[name]

@@ -5,6 +5,7 @@ one: the process executes `python3` anew, with the same arguments, environment
 and descriptors. That is slower and never wrong.
 """
 
+import importlib.machinery
 import os
 import shutil
 import signal
@@ -81,17 +82,29 @@ class Startup:
     def _check_directory(self, directory):
         """Refuses a directory whose modules would come before warm ones."""
         warm = {name.partition(".")[0] for name in sys.modules} - self.modules
-        try:
-            with os.scandir(directory) as entries:
-                names = {entry.name.partition(".")[0]: entry.name for entry in entries}
-        except OSError:
-            names = {}
-        shadowed = warm & names.keys()
+        shadowed = warm & _modules_of(directory)
         if shadowed:
             raise Cold("local module " + min(shadowed))
         for name in _READ_AT_START:
             if os.path.lexists(name):
                 raise Cold("file " + name)
+
+
+def _modules_of(directory):
+    """Returns the names of the modules and packages in a directory."""
+    suffixes = tuple(importlib.machinery.all_suffixes())
+    names = set()
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                name = entry.name
+                if name.endswith(suffixes):
+                    names.add(name.partition(".")[0])
+                elif "." not in name and any(os.path.exists(os.path.join(entry.path, "__init__" + s)) for s in suffixes):
+                    names.add(name)
+    except OSError:
+        pass
+    return names
 
 
 def _acts_at_start(name):
