@@ -1,6 +1,6 @@
 import threading, time
 def work(n):
-    time.sleep(0.05 * n)
+    time.sleep(0.3 * n)
     print("thread", n, threading.current_thread().name)
 for i in range(3):
     threading.Thread(target=work, args=(i,)).start()
