@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"thaw/api"
+	"thaw/bench/daemon"
 	"thaw/bench/machine"
 	"thaw/bench/stats"
 	"thaw/client"
@@ -27,8 +28,8 @@ func (e *env) coldStarts(ctx context.Context) ([]Metric, error) {
 	return e.withDaemon(ctx, e.coldJobs)
 }
 
-func (e *env) coldJobs(ctx context.Context, d *daemon) ([]Metric, error) {
-	in, err := d.client.AddInput(ctx, strings.NewReader("pass\n"))
+func (e *env) coldJobs(ctx context.Context, d *daemon.Daemon) ([]Metric, error) {
+	in, err := d.Client.AddInput(ctx, strings.NewReader("pass\n"))
 	if err != nil {
 		return nil, err
 	}
@@ -59,15 +60,15 @@ func (e *env) coldJobs(ctx context.Context, d *daemon) ([]Metric, error) {
 
 // coldJob runs one job and returns the milliseconds from the request to its
 // agent being ready, and what they were spent on.
-func (e *env) coldJob(ctx context.Context, d *daemon, input string) (float64, []Phase, error) {
+func (e *env) coldJob(ctx context.Context, d *daemon.Daemon, input string) (float64, []Phase, error) {
 	begin := time.Now()
-	job, err := d.client.Submit(ctx, api.JobRequest{
+	job, err := d.Client.Submit(ctx, api.JobRequest{
 		Runtime: "python", Script: "main.py", Inputs: []api.InputRef{{Name: "main.py", Input: input}},
 	})
 	if err != nil {
 		return 0, nil, err
 	}
-	if job, err = d.client.Follow(ctx, job.ID, client.Watcher{}); err != nil {
+	if job, err = d.Client.Follow(ctx, job.ID, client.Watcher{}); err != nil {
 		return 0, nil, err
 	}
 	if job.Result == nil || job.Result.Error != nil {

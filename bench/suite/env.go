@@ -4,15 +4,14 @@ import (
 	"bufio"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"thaw/bench/machine"
+	"thaw/bench/samples"
 	"thaw/internal/hostinfo"
 	"thaw/kernel"
 	"thaw/rootfs"
@@ -36,7 +35,7 @@ type env struct {
 	dir    string // temporary, removed at the end
 	kernel string
 	thaw   *machine.Thaw
-	raw    *os.File // or nil
+	raw    *samples.File // or nil
 	pvm    bool
 	amd    bool
 }
@@ -62,7 +61,11 @@ func newEnv(ctx context.Context, cfg Config) (*env, error) {
 		return nil, fmt.Errorf("suite: make temporary folder: %w", err)
 	}
 	if cfg.RawDir != "" {
-		if err := e.openRaw(); err != nil {
+		e.raw, err = samples.Create(cfg.RawDir, "start")
+		if err == nil {
+			err = e.raw.Add("host", e.host)
+		}
+		if err != nil {
 			e.close()
 			return nil, err
 		}
@@ -71,43 +74,12 @@ func newEnv(ctx context.Context, cfg Config) (*env, error) {
 }
 
 func (e *env) close() {
-	if e.raw != nil {
-		e.raw.Close()
-	}
+	_ = e.raw.Close() // each sample was written
 	os.RemoveAll(e.dir)
 }
 
-// openRaw makes this run's file of samples.
-func (e *env) openRaw() error {
-	if err := os.MkdirAll(e.cfg.RawDir, 0o755); err != nil {
-		return fmt.Errorf("suite: make folder for samples: %w", err)
-	}
-	name := filepath.Join(e.cfg.RawDir, "start-"+time.Now().UTC().Format("20060102T150405")+".jsonl")
-	var err error
-	if e.raw, err = os.Create(name); err != nil {
-		return fmt.Errorf("suite: make file of samples: %w", err)
-	}
-	return e.sample("host", e.host)
-}
-
-// sample stores one raw sample: {"at":…,"what":…,"value":…}.
-func (e *env) sample(what string, value any) error {
-	if e.raw == nil {
-		return nil
-	}
-	line, err := json.Marshal(struct {
-		At    time.Time `json:"at"`
-		What  string    `json:"what"`
-		Value any       `json:"value"`
-	}{time.Now().UTC(), what, value})
-	if err != nil {
-		return fmt.Errorf("suite: encode sample: %w", err)
-	}
-	if _, err := e.raw.Write(append(line, '\n')); err != nil {
-		return fmt.Errorf("suite: store sample: %w", err)
-	}
-	return nil
-}
+// sample stores one raw sample.
+func (e *env) sample(what string, value any) error { return e.raw.Add(what, value) }
 
 func (e *env) say(format string, args ...any) {
 	fmt.Fprintf(e.cfg.Progress, "bench: "+format+"\n", args...)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"thaw/api"
+	"thaw/bench/daemon"
 	"thaw/client"
 )
 
@@ -37,17 +38,17 @@ func (e *env) streamStdout(ctx context.Context) ([]Metric, error) {
 	return e.withDaemon(ctx, e.printMuch)
 }
 
-func (e *env) printMuch(ctx context.Context, d *daemon) ([]Metric, error) {
+func (e *env) printMuch(ctx context.Context, d *daemon.Daemon) ([]Metric, error) {
 	e.say("a job that prints %d MiB", outputBytes>>20)
-	before, err := processMemory(d.cmd.Process.Pid, "VmRSS")
+	before, err := processMemory(d.PID(), "VmRSS")
 	if err != nil {
 		return nil, err
 	}
-	in, err := d.client.AddInput(ctx, strings.NewReader(fmt.Sprintf(outputScript, outputBytes>>16)))
+	in, err := d.Client.AddInput(ctx, strings.NewReader(fmt.Sprintf(outputScript, outputBytes>>16)))
 	if err != nil {
 		return nil, err
 	}
-	job, err := d.client.Submit(ctx, api.JobRequest{
+	job, err := d.Client.Submit(ctx, api.JobRequest{
 		Runtime: "python", Script: "main.py", Inputs: []api.InputRef{{Name: "main.py", Input: in.Input}},
 		Limits: api.Limits{StdoutBytes: 2 * outputBytes, WallSeconds: 600},
 	})
@@ -59,7 +60,7 @@ func (e *env) printMuch(ctx context.Context, d *daemon) ([]Metric, error) {
 	var first, last time.Time
 	var got int64
 	var stderr strings.Builder
-	job, err = d.client.Follow(ctx, job.ID, client.Watcher{
+	job, err = d.Client.Follow(ctx, job.ID, client.Watcher{
 		Stdout: func(b []byte) error {
 			if last = time.Now(); got == 0 {
 				first = last
@@ -79,7 +80,7 @@ func (e *env) printMuch(ctx context.Context, d *daemon) ([]Metric, error) {
 		return nil, fmt.Errorf("suite: job printed %d of %d bytes and ended as %s: %v: %s",
 			got, outputBytes, job.State, job.Result.Error, stderr.String())
 	}
-	peak, err := processMemory(d.cmd.Process.Pid, "VmHWM")
+	peak, err := processMemory(d.PID(), "VmHWM")
 	if err != nil {
 		return nil, err
 	}
