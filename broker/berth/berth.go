@@ -74,9 +74,10 @@ type Berth struct {
 	// Listener is the vsock socket's listening end, for the VMM. Handed closes it.
 	Listener *os.File
 
-	yard   *Yard
-	cgroup string // path, or ""
-	socket *socket
+	yard      *Yard
+	cgroup    string // path, or ""
+	memoryMiB int64  // limit, with a cgroup
+	socket    *socket
 
 	mu   sync.Mutex
 	undo []undoStep // protected by mu; what to give back, in the order it was taken

@@ -43,9 +43,9 @@ func (b *Berth) makeCgroup(spec Spec) error {
 		return fmt.Errorf("berth: make cgroup: %w", err)
 	}
 	b.OnClose("cgroup", func() error { return journal.RemoveCgroup(path) })
-	b.cgroup = path
+	b.cgroup, b.memoryMiB = path, spec.MemoryMiB+VMMMiB
 	for _, v := range []struct{ controller, file, value string }{
-		{"memory", "memory.max", strconv.FormatInt((spec.MemoryMiB+VMMMiB)*mib, 10)},
+		{"memory", "memory.max", strconv.FormatInt(b.memoryMiB*mib, 10)},
 		{"memory", "memory.swap.max", "0"},
 		{"memory", "memory.oom.group", "1"},
 		{"pids", "pids.max", strconv.Itoa(vmmPids)},
@@ -65,6 +65,14 @@ func (b *Berth) makeCgroup(spec Spec) error {
 	}
 	b.Cgroup = f
 	return nil
+}
+
+// AllowMemory raises the limit of memory to that many MiB above the machine's own.
+func (b *Berth) AllowMemory(mibs int64) error {
+	if b.cgroup == "" || !b.yard.cgroups.Has("memory") {
+		return nil
+	}
+	return writeCgroup(b.cgroup, "memory.max", strconv.FormatInt((b.memoryMiB+mibs)*mib, 10))
 }
 
 // makeParent makes the cgroup of all machines, and gives it the controllers.

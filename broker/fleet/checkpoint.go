@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"thaw/guestinit/agentclient"
@@ -12,6 +14,7 @@ import (
 	"thaw/snapshot/layer"
 	"thaw/snapshot/store"
 	"thaw/vmm/vmmproc"
+	"thaw/vmm/vmmproto"
 )
 
 // CheckpointSpec says what checkpoint is wanted.
@@ -20,7 +23,7 @@ type CheckpointSpec struct {
 	Name      string
 	Labels    map[string]string
 	Tracker   string // empty: pagemap
-	CopyAhead *bool  // nil: no
+	CopyAhead *bool  // nil: when much has changed
 }
 
 // Checkpoint is a snapshot that is consistent: machines can be restored from it, in
@@ -117,6 +120,12 @@ func (s *saving) close() {
 // prepare makes all that is needed, before anything stands still.
 func (s *saving) prepare() (err error) {
 	im := s.parent.image
+	for _, d := range im.disks {
+		// The new layer, and the top of a machine that is restored.
+		if !d.readOnly && len(d.layers)+2 > vmmproto.MaxLayers {
+			return fmt.Errorf("fleet: checkpoint of machine %s at depth %d: %w", s.m.id, im.depth, ErrTooDeep)
+		}
+	}
 	labels := map[string]string{labelImage: im.imageName}
 	for runtime, id := range im.warm {
 		labels[labelWarm+runtime] = fmt.Sprint(id)
@@ -175,9 +184,36 @@ func (s *saving) freeze(ctx context.Context) error {
 	return err
 }
 
+// copyAheadAbove is from how many bytes of a machine's own on they are copied before
+// the pause: below, it costs more than it saves.
+const copyAheadAbove = 32 * mib
+
+// privateBytes estimates how much memory a process has made its own, without looking
+// at its pages: 0 if it cannot be known.
+func privateBytes(pid int) int64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if kib, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+			n, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(kib), " kB"), 10, 64)
+			return n << 10
+		}
+	}
+	return 0
+}
+
 // save has the VMM write what changed, and lets the guest go on.
 func (s *saving) save(ctx context.Context) (err error) {
-	ahead := s.spec.CopyAhead != nil && *s.spec.CopyAhead
+	ahead := privateBytes(s.m.shell.proc.PID()) > copyAheadAbove
+	if s.spec.CopyAhead != nil {
+		ahead = *s.spec.CopyAhead
+	}
+	// The file of pages is charged to who writes it: it may be as large as the memory.
+	if err := s.m.allow(s.parent.class.MemoryMiB); err != nil {
+		return err
+	}
 	s.saved, err = s.m.shell.proc.Save(ctx, vmmproc.SaveSpec{
 		State: s.state, Memory: s.memory, Tops: []*os.File{s.top}, Tracker: s.spec.Tracker, CopyAhead: ahead, Resume: !s.paused,
 	})
@@ -215,10 +251,14 @@ func (s *saving) finish(ctx context.Context) (*Checkpoint, error) {
 	s.clock.done("index")
 	err = s.m.advance(h, func() {
 		s.m.overlays++
+		s.m.savedMiB += int64(s.saved.Pages)*pageSize/mib + 1
 		s.m.shell.setTop(s.top) // closing the old one: the layer has a descriptor of its own
 		s.top = nil
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := s.m.allow(0); err != nil {
 		return nil, err
 	}
 	if err := s.m.rebase(ctx, h); err != nil {

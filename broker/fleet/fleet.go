@@ -102,6 +102,9 @@ var (
 	// ErrUnrelated says that a machine cannot be rolled back to a snapshot because it
 	// was made of another template.
 	ErrUnrelated = errors.New("snapshot is of another template")
+	// ErrTooDeep says that a chain of checkpoints has as many layers of disk as a machine
+	// can have: merge it, or roll back.
+	ErrTooDeep = errors.New("chain of checkpoints is too long")
 	// ErrClosed says that the fleet is closed.
 	ErrClosed = errors.New("fleet is closed")
 )

@@ -26,6 +26,7 @@ type Machine struct {
 	client   *agentclient.Client // protected by mu; replaced by Rollback
 	current  *held               // protected by mu; the snapshot that it was last restored from or saved as
 	overlays int                 // protected by mu; that the VMM has
+	savedMiB int64               // protected by mu; that the VMM wrote into checkpoints, and is charged for
 	paused   bool                // protected by mu
 	frozen   bool                // protected by mu; saved while paused: Resume thaws
 	record   Record              // protected by mu; of the last restore or rollback
@@ -79,6 +80,14 @@ func (m *Machine) advance(h *held, change func()) error {
 	m.current = h
 	change()
 	return nil
+}
+
+// allow lets the VMM use more than the machine's memory, besides what it wrote into
+// checkpoints.
+func (m *Machine) allow(mib int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.shell.berth.AllowMemory(m.savedMiB + mib)
 }
 
 // rebase has the VMM use the files of h, which is what it was just saved as, instead

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
+	"io"
+	"sync"
 
 	"thaw/guestinit/agentclient"
 	"thaw/guestinit/agentproto"
@@ -18,16 +21,21 @@ var (
 	nodeProgram []byte
 )
 
-// script is how a runtime's program is run.
+// script is how a runtime's program is run. As a job it does not end: that would undo
+// what is to be left hot.
 type script struct {
 	interpreter, name string
 	program           []byte
+	wait              string // what a job ends with: it waits for its standard input's end
 }
 
 var scripts = map[string]script{
-	"python": {"python3", "main.py", pythonProgram},
-	"node":   {"node", "main.js", nodeProgram},
+	"python": {"python3", "main.py", pythonProgram, "sys.stdin.read()\n"},
+	"node":   {"node", "main.js", nodeProgram, "process.stdin.resume();\n"},
 }
+
+// doneLine is what programs write to their standard error when they are through.
+const doneLine = "done\n"
 
 // part is one part of a rehearsal. Each begins with the template as it is.
 type part struct {
@@ -38,50 +46,104 @@ type part struct {
 // partsOf lists what is rehearsed with a template: a cell and a job in each of its
 // warm interpreters, or a program if it has none. env is the image's.
 func partsOf(im *image, env []string) []part {
-	var parts []part
+	var jobs, cells []part
 	for _, runtime := range runtimes {
 		id, ok := im.warm[runtime]
 		if !ok {
 			continue
 		}
 		s := scripts[runtime]
-		parts = append(parts,
-			part{"play " + runtime + " cell", func(ctx context.Context, client *agentclient.Client) error {
-				_, err := client.Code(ctx, agentproto.CodeRequest{ExecID: id, Source: string(s.program)}, agentclient.ExecIO{})
-				return err
-			}},
-			part{"play " + runtime + " job", func(ctx context.Context, client *agentclient.Client) error { return playJob(ctx, client, id, s, env) }},
-		)
-	}
-	if parts == nil {
-		parts = append(parts, part{"play program", func(ctx context.Context, client *agentclient.Client) error {
-			p, err := client.Exec(ctx, agentproto.ExecRequest{Argv: []string{"/bin/true"}}, agentclient.ExecIO{})
-			if err != nil {
-				return err
-			}
-			_, err = p.Wait()
+		jobs = append(jobs, part{"play " + runtime + " job", func(ctx context.Context, client *agentclient.Client) error {
+			return playJob(ctx, client, id, s, env)
+		}})
+		cells = append(cells, part{"play " + runtime + " cell", func(ctx context.Context, client *agentclient.Client) error {
+			_, err := client.Code(ctx, agentproto.CodeRequest{ExecID: id, Source: string(s.program)}, agentclient.ExecIO{})
 			return err
 		}})
 	}
-	return parts
+	if jobs == nil {
+		return []part{{"play program", playProgram}}
+	}
+	// What a job leaves may be too much to be put back without making the shell cold
+	// again: cells leave less, and are last.
+	return append(jobs, cells...)
 }
 
-// playJob has a warm interpreter become a job.
-func playJob(ctx context.Context, client *agentclient.Client, id uint64, s script, env []string) error {
-	if err := client.PutFile(ctx, s.name, 0o644, int64(len(s.program)), bytes.NewReader(s.program)); err != nil {
-		return err
-	}
-	var stderr bytes.Buffer
-	p, err := client.Run(ctx, agentproto.RunRequest{ExecID: id, Argv: []string{s.interpreter, s.name}, Env: env}, agentclient.ExecIO{Stderr: &stderr})
+// playProgram runs a program.
+func playProgram(ctx context.Context, client *agentclient.Client) error {
+	p, err := client.Exec(ctx, agentproto.ExecRequest{Argv: []string{"/bin/true"}}, agentclient.ExecIO{})
 	if err != nil {
 		return err
 	}
-	status, err := p.Wait()
-	if why := p.Started().Cold; err == nil && why != "" {
-		err = fmt.Errorf("%s was run by a fresh interpreter: %.256q", s.name, why)
-	}
-	if err == nil && status.Code != 0 {
-		err = fmt.Errorf("%s ended with code %d (%s): %.400q", s.name, status.Code, status.Cause, stderr.Bytes())
-	}
+	_, err = p.Wait()
 	return err
+}
+
+// playJob has a warm interpreter become a job, and leaves it when it is through.
+func playJob(ctx context.Context, client *agentclient.Client, id uint64, s script, env []string) error {
+	program := append(append([]byte(nil), s.program...), s.wait...)
+	if err := client.PutFile(ctx, s.name, 0o644, int64(len(program)), bytes.NewReader(program)); err != nil {
+		return err
+	}
+	stdin, hold := io.Pipe()
+	defer hold.Close()
+	stderr := &watcher{want: []byte(doneLine), seen: make(chan struct{})}
+	p, err := client.Run(ctx, agentproto.RunRequest{
+		ExecID: id, Argv: []string{s.interpreter, s.name}, Env: env,
+	}, agentclient.ExecIO{Stdin: stdin, Stderr: stderr})
+	if err != nil {
+		return err
+	}
+	if why := p.Started().Cold; why != "" {
+		p.Abandon()
+		return fmt.Errorf("%s was run by a fresh interpreter: %.256q", s.name, why)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		status, err := p.Wait()
+		if err == nil {
+			err = fmt.Errorf("%s ended with code %d (%s)", s.name, status.Code, status.Cause)
+		}
+		ended <- err
+	}()
+	select {
+	case <-stderr.seen:
+		p.Abandon()
+		<-ended
+		return nil
+	case err := <-ended:
+		return fmt.Errorf("%w: %.400q", err, stderr.text())
+	}
+}
+
+// watcher waits for a line.
+type watcher struct {
+	want []byte
+	seen chan struct{} // closed when it has come
+	once sync.Once
+
+	mu  sync.Mutex
+	got []byte // protected by mu
+}
+
+// maxWatched bounds what is kept of what a guest writes.
+const maxWatched = 64 << 10
+
+// Write implements io.Writer.
+func (w *watcher) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.got = append(w.got, b...); len(w.got) > maxWatched {
+		return 0, errors.New("program writes too much")
+	}
+	if bytes.HasSuffix(w.got, w.want) {
+		w.once.Do(func() { close(w.seen) })
+	}
+	return len(b), nil
+}
+
+func (w *watcher) text() []byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return bytes.Clone(w.got)
 }
