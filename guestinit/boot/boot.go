@@ -53,6 +53,7 @@ func Boot(ctx context.Context) (*Machine, error) {
 		{"console", openConsole},
 		{"modules", loadModules},
 		{"settings", applySettings},
+		{"network", configureNetwork},
 		{"disks", mountDisks},
 		{"quota", setQuotas},
 		{"root", composeRoot},

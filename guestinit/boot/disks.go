@@ -22,15 +22,15 @@ const (
 	newRoot        = "/newroot"
 )
 
-// devicePatience bounds the wait for a disk: drivers that are modules may
+// devicePatience bounds the wait for a device: drivers that are modules may
 // find it only now.
 const devicePatience = 3 * time.Second
 
 // mountDisks mounts the image and the writable disk.
 func mountDisks() error {
 	for _, d := range []string{imageDevice, writableDevice} {
-		if err := waitForDevice(d); err != nil {
-			return err
+		if err := waitFor(d); err != nil {
+			return fmt.Errorf("disk: %w", err)
 		}
 	}
 	const common = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME
@@ -87,7 +87,8 @@ func mount(source, target, fsType string, flags uintptr, data string) error {
 	return nil
 }
 
-func waitForDevice(path string) error {
+// waitFor waits for the file that shows that a device is there.
+func waitFor(path string) error {
 	for end := time.Now().Add(devicePatience); ; time.Sleep(time.Millisecond) {
 		var st unix.Stat_t
 		err := unix.Stat(path, &st)
@@ -95,7 +96,7 @@ func waitForDevice(path string) error {
 			return nil
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("no disk %s after %v: %w", path, devicePatience, err)
+			return fmt.Errorf("no %s after %v: %w", path, devicePatience, err)
 		}
 	}
 }

@@ -57,6 +57,7 @@ var mayUseUnix = map[string]bool{
 	"guestinit/cgroup":             true,
 	"guestinit/guesttest":          true,
 	"guestinit/launch":             true,
+	"guestinit/netconf":            true,
 	"guestinit/sockdiag":           true,
 	"guestinit/generation":         true,
 	"guestinit/vsock":              true,
