@@ -29,12 +29,14 @@ func (f *Fleet) awaken(ctx context.Context, s *shell, hostname string, c *clock)
 		return nil, 0, err
 	}
 	resumed := make(chan struct{})
+	var running time.Duration // until the guest ran; read after resumed is closed
 	first := &starter{Conn: ahead, start: func() {
 		go func() {
 			defer close(resumed)
 			if err := s.proc.Resume(ctx); err != nil {
 				fail(err)
 			}
+			running = time.Since(c.last)
 		}()
 	}}
 	client := agentclient.New(dialer(s, first))
@@ -52,6 +54,7 @@ func (f *Fleet) awaken(ctx context.Context, s *shell, hostname string, c *clock)
 		}
 		return nil, 0, fmt.Errorf("fleet: machine of shell %s: %w: %w", s.berth.ID, ErrNotAcknowledged, err)
 	}
+	c.part("acknowledge", []Phase{{"until resumed", ms(running)}})
 	c.part("acknowledge/guest", steps(&res.Steps))
 	c.done("acknowledge")
 	return client, g.Number, nil
