@@ -44,6 +44,7 @@ type sandbox struct {
 	record   api.Record       // of the last operation
 	reason   *api.Error       // why it is to end, once that is decided
 	cells    map[string]bool  // runtimes that run a cell
+	rewound  int              // rollbacks that have begun
 }
 
 // view is the sandbox as its tenant sees it.

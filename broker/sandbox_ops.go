@@ -104,6 +104,9 @@ func (b *Broker) Rollback(ctx context.Context, tenant, id string, r api.Rollback
 		}
 		target = to.ID
 	}
+	s.mu.Lock()
+	s.rewound++
+	s.mu.Unlock()
 	ctx, cancel := b.operation(ctx)
 	defer cancel()
 	record, err := s.machine.Rollback(ctx, target)

@@ -24,12 +24,12 @@ type Emit func(name string, v any) error
 
 // Run is a cell or a program of a sandbox that was checked and is to be run once.
 type Run struct {
-	broker     *Broker
-	sandbox    *sandbox
-	timeout    time.Duration
-	generation uint64
-	done       func()
-	do         func(ctx context.Context, r *Run, stdout, stderr *output) api.RunResult
+	broker  *Broker
+	sandbox *sandbox
+	timeout time.Duration
+	rewound int // of the sandbox, when this was opened
+	done    func()
+	do      func(ctx context.Context, r *Run, stdout, stderr *output) api.RunResult
 }
 
 // OpenCode checks a cell. The caller must call Do.
@@ -57,7 +57,7 @@ func (b *Broker) OpenCode(tenant, id string, r api.CodeRequest) (*Run, error) {
 	}
 	s.cells[runtime] = true
 	return &Run{
-		broker: b, sandbox: s, timeout: timeout, generation: s.machine.Record().Generation,
+		broker: b, sandbox: s, timeout: timeout, rewound: s.rewound,
 		done: func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -93,8 +93,10 @@ func (b *Broker) OpenExec(tenant, id string, r api.ExecRequest) (*Run, error) {
 		Argv: r.Argv, Env: env, OutputBytes: runOutput, Pids: baseDefaults.Pids,
 		MemoryBytes: memoryLimitFor(s.class.MemoryMiB) * mib, CPUMilli: int64(s.class.VCPUs) * 1000,
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return &Run{
-		broker: b, sandbox: s, timeout: timeout, generation: s.machine.Record().Generation, done: func() {},
+		broker: b, sandbox: s, timeout: timeout, rewound: s.rewound, done: func() {},
 		do: func(ctx context.Context, run *Run, stdout, stderr *output) api.RunResult {
 			return run.exec(ctx, e, stdout, stderr)
 		},
@@ -205,7 +207,10 @@ func (r *Run) overtime() *api.Error {
 // failure says why a run has no other result.
 func (r *Run) failure(ctx context.Context, err error) *api.Error {
 	s := r.sandbox
-	if s.machine.Record().Generation != r.generation {
+	s.mu.Lock()
+	rewound := s.rewound
+	s.mu.Unlock()
+	if rewound != r.rewound {
 		return api.Errorf(api.CodeRolledBack, "sandbox %s was rolled back while this ran", s.id)
 	}
 	select {

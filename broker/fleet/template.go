@@ -85,7 +85,8 @@ func (f *Fleet) templateKey(image string, c Class) (string, error) {
 
 func (f *Fleet) findOrBuild(ctx context.Context, key, image string, c Class) (string, error) {
 	for _, i := range f.cfg.Store.List("") {
-		if i.Err == nil && i.Manifest.Kind == store.Template && i.Manifest.Labels[labelKey] == key {
+		// An imported template has the label that its archive says: it is its tenant's alone.
+		if i.Err == nil && i.Manifest.Tenant == "" && i.Manifest.Kind == store.Template && i.Manifest.Labels[labelKey] == key {
 			return i.ID, nil
 		}
 	}
