@@ -98,31 +98,41 @@ func Rewind(old *Disk, files []*os.File, readOnly bool, s State) *Disk {
 // checkRuns checks runs whose layers must be from low up to but not high, and
 // that the files have the blocks.
 func (d *Disk) checkRuns(runs Runs, low, high int) error {
-	if len(runs)%runBytes != 0 || len(runs) > 0 && d.index == nil {
-		return fmt.Errorf("disk: %d bytes of index for %d files: %w", len(runs), len(d.layers), ErrState)
+	if len(runs) > 0 && d.index == nil {
+		return fmt.Errorf("disk: %d bytes of index for one file: %w", len(runs), ErrState)
 	}
-	ends := make([]int64, len(d.layers)) // bytes that the index needs of each file
-	var next int64
-	blocks := (d.size + BlockSize - 1) / BlockSize
-	for i := range runs.Len() {
-		r := runs.At(i)
-		end := int64(r.First) + int64(r.Count)
-		layer := int(r.Layer)
-		if r.Count == 0 || int64(r.First) < next || end > blocks || layer < low || layer >= high {
-			return fmt.Errorf("disk: run of %d blocks at %d in layer %d: %w", r.Count, r.First, r.Layer, ErrState)
-		}
-		next = end
-		if !r.Zero {
-			ends[layer] = min(end*BlockSize, d.size)
-		}
+	ends, err := runs.check(d.size, low, high)
+	if err != nil {
+		return err
 	}
 	for i, end := range ends {
-		if end == 0 {
-			continue
-		}
 		if have := d.layers[i].size; have < end {
 			return fmt.Errorf("disk: layer %d has %d bytes, its index needs %d: %w", i, have, end, ErrState)
 		}
 	}
 	return nil
+}
+
+// check checks runs of a disk of size bytes, whose layers must be from low up to but
+// not high, and returns how many bytes they need of each layer.
+func (r Runs) check(size int64, low, high int) (ends []int64, err error) {
+	if len(r)%runBytes != 0 {
+		return nil, fmt.Errorf("disk: index of %d bytes: %w", len(r), ErrState)
+	}
+	ends = make([]int64, high)
+	var next int64
+	blocks := (size + BlockSize - 1) / BlockSize
+	for i := range r.Len() {
+		run := r.At(i)
+		end := int64(run.First) + int64(run.Count)
+		layer := int(run.Layer)
+		if run.Count == 0 || int64(run.First) < next || end > blocks || layer < low || layer >= high {
+			return nil, fmt.Errorf("disk: run of %d blocks at %d in layer %d: %w", run.Count, run.First, run.Layer, ErrState)
+		}
+		next = end
+		if !run.Zero {
+			ends[layer] = min(end*BlockSize, size)
+		}
+	}
+	return ends, nil
 }
