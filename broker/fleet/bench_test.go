@@ -46,8 +46,11 @@ func benchRestore(b *testing.B, kind Kind, change func(*Config)) {
 		}
 		s.add(m.Record())
 		start := time.Now()
-		sh(b, m, "true")
-		s["exec sh"] = append(s["exec sh"], ms(time.Since(start)))
+		cell(b, m, "print(1+1)")
+		s["first cell"] = append(s["first cell"], ms(time.Since(start)))
+		start = time.Now()
+		cell(b, m, "import pandas as pd; d = pd.DataFrame({'a': range(20000)}); d['b'] = d.a % 13; print(d.groupby('b').a.mean().sum())")
+		s["pandas cell"] = append(s["pandas cell"], ms(time.Since(start)))
 		start = time.Now()
 		m.Close(b.Context())
 		s["close"] = append(s["close"], ms(time.Since(start)))

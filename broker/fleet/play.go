@@ -62,24 +62,30 @@ func partsOf(im *image, env []string) []part {
 		}})
 	}
 	if jobs == nil {
-		return []part{{"play program", playProgram}}
+		return []part{{"play program", func(ctx context.Context, client *agentclient.Client) error {
+			return playProgram(ctx, client, "/bin/true")
+		}}}
 	}
 	// What a job leaves may be too much to be put back without making the shell cold
 	// again: cells leave less, and are last.
 	return append(jobs, cells...)
 }
 
-// playProgram runs a program.
-func playProgram(ctx context.Context, client *agentclient.Client) error {
-	p, err := client.Exec(ctx, agentproto.ExecRequest{Argv: []string{"/bin/true"}}, agentclient.ExecIO{})
+// playProgram runs a program in /workspace.
+func playProgram(ctx context.Context, client *agentclient.Client, argv ...string) error {
+	p, err := client.Exec(ctx, agentproto.ExecRequest{Argv: argv}, agentclient.ExecIO{})
 	if err != nil {
 		return err
 	}
-	_, err = p.Wait()
+	status, err := p.Wait()
+	if err == nil && status.Code != 0 {
+		err = fmt.Errorf("%s ended with code %d (%s)", argv[0], status.Code, status.Cause)
+	}
 	return err
 }
 
-// playJob has a warm interpreter become a job, and leaves it when it is through.
+// playJob has a warm interpreter become a job, and leaves it when it is through; one
+// that does not wait must end well.
 func playJob(ctx context.Context, client *agentclient.Client, id uint64, s script, env []string) error {
 	program := append(append([]byte(nil), s.program...), s.wait...)
 	if err := client.PutFile(ctx, s.name, 0o644, int64(len(program)), bytes.NewReader(program)); err != nil {
@@ -101,18 +107,25 @@ func playJob(ctx context.Context, client *agentclient.Client, id uint64, s scrip
 	ended := make(chan error, 1)
 	go func() {
 		status, err := p.Wait()
-		if err == nil {
+		if err == nil && (s.wait != "" || status.Code != 0) {
 			err = fmt.Errorf("%s ended with code %d (%s)", s.name, status.Code, status.Cause)
 		}
 		ended <- err
 	}()
+	through := stderr.seen
+	if s.wait == "" {
+		through = nil
+	}
 	select {
-	case <-stderr.seen:
+	case <-through:
 		p.Abandon()
 		<-ended
 		return nil
 	case err := <-ended:
-		return fmt.Errorf("%w: %.400q", err, stderr.text())
+		if err != nil {
+			err = fmt.Errorf("%w: %.400q", err, stderr.text())
+		}
+		return err
 	}
 }
 

@@ -186,6 +186,42 @@ func (t *templateBuild) warmUp(ctx context.Context) error {
 		t.warm[runtime] = w.ExecID
 		t.clock.done("warm " + runtime)
 	}
+	return t.play(ctx)
+}
+
+// play brings the parts of files into the guest's memory that jobs need first, and
+// only those: interpreters that are thrown away run a program after all caches were
+// dropped.
+func (t *templateBuild) play(ctx context.Context) error {
+	client := t.machine.Client()
+	ids := map[string]uint64{}
+	for runtime := range t.warm {
+		w, err := client.Warm(ctx, agentproto.WarmRequest{Runtime: runtime, Env: t.machine.Env()})
+		if err != nil {
+			return fmt.Errorf("fleet: warm %s: %w", runtime, err)
+		}
+		ids[runtime] = w.ExecID
+	}
+	if _, err := client.Freeze(ctx, agentproto.FreezeRequest{DropCaches: true}); err != nil {
+		return fmt.Errorf("fleet: drop caches of template: %w", err)
+	}
+	if err := client.Thaw(ctx); err != nil {
+		return fmt.Errorf("fleet: thaw template: %w", err)
+	}
+	for runtime, id := range ids {
+		s := scripts[runtime]
+		s.wait = "" // it is to end
+		if err := playJob(ctx, client, id, s, t.machine.Env()); err != nil {
+			return fmt.Errorf("fleet: play %s: %w", runtime, err)
+		}
+		if err := playProgram(ctx, client, "/bin/rm", "-f", s.name); err != nil {
+			return fmt.Errorf("fleet: clean up after %s: %w", runtime, err)
+		}
+	}
+	if err := playProgram(ctx, client, "/bin/sh", "-c", "true"); err != nil {
+		return fmt.Errorf("fleet: play program: %w", err)
+	}
+	t.clock.done("play")
 	return nil
 }
 
@@ -218,8 +254,8 @@ const (
 	reclaimMargin = 24 // MiB of free memory that stay with the guest
 )
 
-// settle freezes the machine with little in its memory: caches are dropped, and what
-// is free then is taken by the balloon, which makes holes of it, and given back.
+// settle freezes the machine with little in its memory: what is free is taken by the
+// balloon, which makes holes of it, and given back.
 func (t *templateBuild) settle(ctx context.Context) error {
 	select {
 	case <-time.After(settleTime):
@@ -227,7 +263,7 @@ func (t *templateBuild) settle(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	t.clock.done("settle")
-	frozen, err := t.machine.Client().Freeze(ctx, agentproto.FreezeRequest{DropCaches: true, ReportFree: true})
+	frozen, err := t.machine.Client().Freeze(ctx, agentproto.FreezeRequest{ReportFree: true})
 	if err != nil {
 		return fmt.Errorf("fleet: freeze template: %w: %w", ErrNotFrozen, err)
 	}
