@@ -11,6 +11,7 @@ require (
 )
 
 require (
+	github.com/bobuhiro11/gokvm v0.0.8-0.20231003020000-f53faca69d28 // indirect
 	github.com/dustin/go-humanize v1.0.1 // indirect
 	github.com/erofs/go-erofs v0.3.1 // indirect
 	github.com/fxamacker/cbor/v2 v2.10.0 // indirect

@@ -8,6 +8,7 @@ import (
 
 	"thaw/bench/machine"
 	"thaw/bench/netlab"
+	"thaw/bench/report"
 	"thaw/bench/stats"
 )
 
@@ -24,14 +25,6 @@ type Metric struct {
 	Phases []Phase `json:"phases,omitempty"`
 
 	Detail string `json:"-"` // absolute figures of both sides, for people
-}
-
-// Failure stands in the place of a metric that could not be measured.
-type Failure struct {
-	Name   string `json:"metric"`
-	Error  string `json:"error"`
-	Remedy string `json:"remedy,omitempty"`
-	Host   string `json:"host"`
 }
 
 // Phase is a part of a cold start: the median over all starts, in milliseconds.
@@ -71,8 +64,8 @@ func ratio(name string, over, under []float64) Metric {
 }
 
 // failure explains an error in the place of a metric.
-func failure(name string, err error) Failure {
-	f := Failure{Name: name, Error: err.Error(), Remedy: "look at the message; `thaw doctor` checks this host"}
+func failure(name string, err error) report.Failure {
+	f := report.Failure{Name: name, Error: err.Error(), Remedy: "look at the message; `thaw doctor` checks this host"}
 	switch {
 	case errors.Is(err, machine.ErrNoQEMU):
 		f.Remedy = "install qemu-system-x86, or run `make deps`"

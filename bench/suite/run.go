@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"thaw/bench/report"
 )
 
 // Output takes results as they come.
 type Output struct {
 	Host    func(string)
 	Metric  func(Metric)
-	Failure func(Failure)
+	Failure func(report.Failure)
 }
 
 // part is a measurement that gives several metrics.
