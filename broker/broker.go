@@ -6,10 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"thaw/api"
 	"thaw/broker/admission"
+	"thaw/broker/catalogue"
 	"thaw/broker/inputs"
 )
 
@@ -20,6 +20,7 @@ type Broker struct {
 	pool   *admission.Pool
 	most   api.Limits
 
+	snapshots *catalogue.Catalogue // nil without a fleet
 	templates templates
 	abandon   context.CancelFunc // the making of templates
 
@@ -29,9 +30,8 @@ type Broker struct {
 	jobs         map[string]*job // protected by mu, as is the rest
 	order        []*job          // as submitted
 	sandboxes    map[string]*sandbox
-	sandboxOrder []*sandbox                  // as made
-	making       map[string]int              // sandboxes of a tenant that are being made
-	pending      map[string]*pendingSnapshot // by id; not durable yet, or lost
+	sandboxOrder []*sandbox     // as made
+	making       map[string]int // sandboxes of a tenant that are being made
 	stopping     bool
 }
 
@@ -58,8 +58,14 @@ func New(cfg Config) (*Broker, error) {
 	}
 	b := &Broker{
 		cfg: cfg, inputs: store, most: maxLimits(cfg.Capacity), jobs: map[string]*job{},
-		sandboxes: map[string]*sandbox{}, making: map[string]int{}, pending: map[string]*pendingSnapshot{},
+		sandboxes: map[string]*sandbox{}, making: map[string]int{},
 		pool: admission.New(admission.Options{Capacity: cfg.Capacity, MaxQueue: cfg.MaxQueue, TenantMachines: int64(cfg.TenantMachines)}),
+	}
+	if cfg.Fleet != nil {
+		b.snapshots = catalogue.New(catalogue.Options{
+			Store: cfg.Fleet.Snapshots(), MaxSnapshots: cfg.TenantSnapshots, MaxBytes: cfg.TenantSnapshotBytes,
+			Sandboxes: b.sandboxesBySnapshot, Go: b.running.Go, Log: cfg.Log,
+		})
 	}
 	b.templates.making = map[templateKey]*making{}
 	b.templates.begin = b.running.Go
@@ -77,9 +83,6 @@ func (b *Broker) enter() error {
 	b.running.Add(1)
 	return nil
 }
-
-// now is the time in records.
-func (b *Broker) now() time.Time { return time.Now().UTC() }
 
 // Shutdown refuses new jobs and sandboxes, ends all others (code daemon_stopping) and
 // waits for their machines to be gone and their snapshots to be durable. The fleet is

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"thaw/api"
+	"thaw/broker/catalogue"
 )
 
 // fakeFleet makes fake machines whose memory is one string: a cell adds its source to
@@ -27,7 +28,7 @@ type fakeFleet struct {
 	mu         sync.Mutex
 	generation uint64
 	memory     map[string]string // by snapshot
-	stored     []OwnedSnapshot
+	stored     []catalogue.Owned
 	machines   []*fakeWarm
 	built      int
 }
@@ -43,7 +44,7 @@ func (f *fakeFleet) DiskBytes() int64 { return 1 << 30 }
 func (f *fakeFleet) Shells() []api.ShellCount {
 	return []api.ShellCount{{MachineClass: api.MachineClass{MemoryMiB: 512, VCPUs: 1}, Shell: api.ShellGeneric, Ready: 1, Wanted: 2}}
 }
-func (f *fakeFleet) Snapshots() Snapshots { return f }
+func (f *fakeFleet) Snapshots() catalogue.Store { return f }
 
 func (f *fakeFleet) Template(ctx context.Context, image string, c Class) (string, error) {
 	if f.slow != nil {
@@ -62,7 +63,7 @@ func (f *fakeFleet) Template(ctx context.Context, image string, c Class) (string
 	if _, ok := f.memory[id]; !ok {
 		f.built++
 		f.memory[id] = ""
-		f.stored = append(f.stored, OwnedSnapshot{Snapshot: api.Snapshot{ID: id, Kind: api.KindTemplate, State: api.SnapshotDurable, Image: image, MemoryMiB: c.MemoryMiB, VCPUs: c.VCPUs, Created: time.Now()}})
+		f.stored = append(f.stored, catalogue.Owned{Snapshot: api.Snapshot{ID: id, Kind: api.KindTemplate, State: api.SnapshotDurable, Image: image, MemoryMiB: c.MemoryMiB, VCPUs: c.VCPUs, Created: time.Now()}})
 	}
 	return id, nil
 }
@@ -102,7 +103,7 @@ func (f *fakeFleet) Fork(ctx context.Context, snapshot string, specs []RestoreSp
 	return made, nil
 }
 
-func (f *fakeFleet) List() []OwnedSnapshot {
+func (f *fakeFleet) List() []catalogue.Owned {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.stored)
@@ -121,7 +122,7 @@ func (f *fakeFleet) Delete(_ context.Context, id string, cascade bool) ([]string
 		return nil, api.Errorf(api.CodeSnapshotChildren, "it has children")
 	}
 	gone := append([]string{id}, children...)
-	f.stored = slices.DeleteFunc(f.stored, func(s OwnedSnapshot) bool { return slices.Contains(gone, s.ID) })
+	f.stored = slices.DeleteFunc(f.stored, func(s catalogue.Owned) bool { return slices.Contains(gone, s.ID) })
 	return gone, nil
 }
 
@@ -139,7 +140,7 @@ func (f *fakeFleet) Import(_ context.Context, tenant string, r io.Reader) ([]str
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	id := fmt.Sprintf("%032x", len(b))
-	f.stored = append(f.stored, OwnedSnapshot{Tenant: tenant, Snapshot: api.Snapshot{ID: id, Kind: api.KindCheckpoint, State: api.SnapshotDurable}})
+	f.stored = append(f.stored, catalogue.Owned{Tenant: tenant, Snapshot: api.Snapshot{ID: id, Kind: api.KindCheckpoint, State: api.SnapshotDurable}})
 	return []string{id}, nil
 }
 
@@ -189,7 +190,7 @@ func (m *fakeWarm) Code(ctx context.Context, c Cell, stdout, stderr io.Writer) (
 	return CellEnd{Status: api.CellOK, Value: "42"}, nil
 }
 
-func (m *fakeWarm) Checkpoint(_ context.Context, spec CheckpointSpec) (Checkpoint, error) {
+func (m *fakeWarm) Checkpoint(_ context.Context, spec CheckpointSpec) (catalogue.Made, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	f := m.fleet
@@ -197,7 +198,7 @@ func (m *fakeWarm) Checkpoint(_ context.Context, spec CheckpointSpec) (Checkpoin
 	defer f.mu.Unlock()
 	id := fmt.Sprintf("c%031x", 1<<20+len(f.memory))
 	f.memory[id] = m.memory
-	c := &fakeCheckpoint{fleet: f, snapshot: OwnedSnapshot{Tenant: m.spec.Tenant, Snapshot: api.Snapshot{
+	c := &fakeCheckpoint{fleet: f, snapshot: catalogue.Owned{Tenant: m.spec.Tenant, Snapshot: api.Snapshot{
 		ID: id, Kind: api.KindCheckpoint, State: api.SnapshotDurable, Parent: m.record.Snapshot, Name: spec.Name, Labels: spec.Labels, Bytes: 100, Created: time.Now(),
 	}}}
 	m.record.Snapshot = id
@@ -228,7 +229,7 @@ func (m *fakeWarm) Resume(context.Context) error { m.paused = false; return nil 
 
 type fakeCheckpoint struct {
 	fleet    *fakeFleet
-	snapshot OwnedSnapshot
+	snapshot catalogue.Owned
 }
 
 func (c *fakeCheckpoint) ID() string { return c.snapshot.ID }

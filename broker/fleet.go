@@ -3,9 +3,9 @@ package broker
 import (
 	"context"
 	"io"
-	"time"
 
 	"thaw/api"
+	"thaw/broker/catalogue"
 )
 
 // Class is the size of a machine that there are templates for.
@@ -27,7 +27,7 @@ type Fleet interface {
 	Restore(ctx context.Context, spec RestoreSpec) (WarmMachine, error)
 	// Fork is Restore of several at a time: all of them or none.
 	Fork(ctx context.Context, snapshot string, specs []RestoreSpec) ([]WarmMachine, error)
-	Snapshots() Snapshots
+	Snapshots() catalogue.Store
 	// Shells counts the shells that wait, in a fixed order.
 	Shells() []api.ShellCount
 }
@@ -50,7 +50,7 @@ type WarmMachine interface {
 	Code(ctx context.Context, c Cell, stdout, stderr io.Writer) (CellEnd, error)
 	// Checkpoint saves the machine, which is as running or paused afterwards as before.
 	// A second call waits for the first.
-	Checkpoint(ctx context.Context, spec CheckpointSpec) (Checkpoint, error)
+	Checkpoint(ctx context.Context, spec CheckpointSpec) (catalogue.Made, error)
 	// Rollback puts the machine back in place. Everything that was connected to its
 	// guest fails. After an error the machine may have ended.
 	Rollback(ctx context.Context, snapshot string) (api.Record, error)
@@ -81,35 +81,4 @@ type CheckpointSpec struct {
 	Labels    map[string]string
 	Tracker   string // empty: the fleet's choice
 	CopyAhead *bool  // nil: the fleet's choice
-}
-
-// Checkpoint is a new snapshot: consistent at once, durable later.
-type Checkpoint interface {
-	ID() string
-	Record() api.Record
-	// Durable waits until the snapshot would survive a crash. After an error there is no
-	// such snapshot.
-	Durable(ctx context.Context) error
-}
-
-// Snapshots is the store of all tenants' snapshots. Errors are as those of Fleet.
-type Snapshots interface {
-	// List has every snapshot that is durable, and those that cannot be used.
-	List() []OwnedSnapshot
-	// Delete removes a snapshot, and with cascade all that need it.
-	Delete(ctx context.Context, id string, cascade bool) (removed []string, err error)
-	// Merge makes a checkpoint independent of the checkpoints below it.
-	Merge(ctx context.Context, id string) error
-	// Export writes an archive of a snapshot and of all that it needs.
-	Export(ctx context.Context, id string, w io.Writer) error
-	// Import takes an archive in; what it brings is the tenant's.
-	Import(ctx context.Context, tenant string, r io.Reader) (ids []string, err error)
-}
-
-// OwnedSnapshot is a snapshot and whose it is. Children and Sandboxes are the
-// broker's to fill in.
-type OwnedSnapshot struct {
-	Tenant string // empty: the daemon's own
-	Used   time.Time
-	api.Snapshot
 }

@@ -31,7 +31,7 @@ func (b *Broker) notEnforced() []string {
 // Info describes the daemon.
 func (b *Broker) Info() api.Info {
 	var images []string
-	for _, p := range catalogue {
+	for _, p := range profiles {
 		images = append(images, p.image)
 	}
 	kernel, byName := b.cfg.Launcher.Assets(images)
@@ -55,7 +55,7 @@ func (b *Broker) Info() api.Info {
 			i.Enforced = append(i.Enforced, c.Enforces)
 		}
 	}
-	for _, p := range catalogue {
+	for _, p := range profiles {
 		i.Runtimes = append(i.Runtimes, api.Runtime{Name: p.name, Suffixes: p.suffixes(), Image: byName[p.image], Defaults: p.defaults})
 	}
 	return i

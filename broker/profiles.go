@@ -49,8 +49,8 @@ var baseDefaults = api.Limits{
 	WorkspaceBytes: 1 << 30, OutputBytes: 64 << 20, OutputFiles: 100, StdoutBytes: 1 << 20,
 }
 
-// catalogue is every runtime profile.
-var catalogue = []runtimeProfile{
+// profiles is every runtime profile.
+var profiles = []runtimeProfile{
 	{name: "python", image: "python", interpreters: []interpreter{python}, env: baseEnv, defaults: baseDefaults},
 	{name: "node", image: "node", interpreters: []interpreter{node}, env: baseEnv, defaults: baseDefaults},
 	{name: "dual", image: "dual", interpreters: []interpreter{python, node}, env: baseEnv, defaults: baseDefaults},
@@ -61,7 +61,7 @@ var networks = []string{"none"}
 
 func findProfile(name string) (runtimeProfile, *api.Error) {
 	var names []string
-	for _, p := range catalogue {
+	for _, p := range profiles {
 		if p.name == name {
 			return p, nil
 		}
@@ -75,7 +75,7 @@ func findProfile(name string) (runtimeProfile, *api.Error) {
 // first one of the catalogue that runs its kind of file.
 func ImageFor(script string) (string, error) {
 	var known []string
-	for _, p := range catalogue {
+	for _, p := range profiles {
 		if p.interpreter(script) != nil {
 			return p.name, nil
 		}

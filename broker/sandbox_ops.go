@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"thaw/api"
+	"thaw/broker/catalogue"
 )
 
 // operation is the context of a change to a machine. It outlives a caller who goes
@@ -30,25 +33,20 @@ func (b *Broker) Checkpoint(ctx context.Context, tenant, id string, r api.Checkp
 		return api.CheckpointAnswer{}, refuse(err)
 	}
 	if r.Durable {
-		select {
-		case <-p.done:
-			if p.err != nil {
-				return api.CheckpointAnswer{}, refuse(p.err)
-			}
-		case <-ctx.Done():
-			return api.CheckpointAnswer{}, context.Cause(ctx)
+		if err := p.Wait(ctx); err != nil {
+			return api.CheckpointAnswer{}, refuse(err)
 		}
 	}
-	v := p.view()
+	v := p.Snapshot()
 	return api.CheckpointAnswer{Snapshot: v, Record: *v.Record}, nil
 }
 
-func (b *Broker) checkpoint(ctx context.Context, s *sandbox, spec CheckpointSpec) (*pendingSnapshot, error) {
+func (b *Broker) checkpoint(ctx context.Context, s *sandbox, spec CheckpointSpec) (*catalogue.Pending, error) {
 	if err := b.enter(); err != nil {
 		return nil, err
 	}
 	defer b.running.Done()
-	if err := b.snapshotQuota(s.tenant); err != nil {
+	if err := b.snapshots.Of(s.tenant).Room(); err != nil {
 		return nil, err
 	}
 	if err := s.take(ctx, api.SandboxRunning, api.SandboxPaused); err != nil {
@@ -66,7 +64,10 @@ func (b *Broker) checkpoint(ctx context.Context, s *sandbox, spec CheckpointSpec
 	state := s.state
 	s.mu.Unlock()
 	s.note(r, c.ID(), state)
-	return b.awaitDurable(s, c, spec), nil
+	return b.snapshots.Of(s.tenant).Add(c, api.Snapshot{
+		Name: spec.Name, Labels: spec.Labels, Image: s.image, MemoryMiB: s.class.MemoryMiB, VCPUs: s.class.VCPUs, Created: time.Now().UTC(),
+		Generation: s.machine.Record().Generation,
+	}), nil
 }
 
 // failed sorts the failure of an operation: a machine that it has cost ends its
@@ -98,7 +99,7 @@ func (b *Broker) Rollback(ctx context.Context, tenant, id string, r api.Rollback
 	target := s.snapshot
 	s.mu.Unlock()
 	if r.Snapshot != "" {
-		to, err := b.usableSnapshot(tenant, r.Snapshot)
+		to, err := b.snapshots.Of(tenant).Usable(r.Snapshot)
 		if err != nil {
 			return api.Sandbox{}, err
 		}
@@ -131,9 +132,9 @@ func (b *Broker) Fork(ctx context.Context, tenant, id string, r api.ForkRequest)
 	if r.Count < 0 || r.Count > maxForks {
 		return api.ForkAnswer{}, api.Errorf(api.CodeRequestInvalid, "%d forks at a time are not possible", r.Count).WithRemedy("ask for %d at most", maxForks)
 	}
-	from := OwnedSnapshot{Snapshot: api.Snapshot{Image: s.image, MemoryMiB: s.class.MemoryMiB, VCPUs: s.class.VCPUs}}
+	from := catalogue.Owned{Snapshot: api.Snapshot{Image: s.image, MemoryMiB: s.class.MemoryMiB, VCPUs: s.class.VCPUs}}
 	if r.Snapshot != "" {
-		if from, err = b.usableSnapshot(tenant, r.Snapshot); err != nil {
+		if from, err = b.snapshots.Of(tenant).Usable(r.Snapshot); err != nil {
 			return api.ForkAnswer{}, err
 		}
 	}
@@ -145,7 +146,7 @@ func (b *Broker) Fork(ctx context.Context, tenant, id string, r api.ForkRequest)
 			if err != nil {
 				return nil, err
 			}
-			v := p.view()
+			v := p.Snapshot()
 			answer.Snapshot, answer.Checkpoint = v.ID, v.Record
 		}
 		begin := time.Now()
@@ -198,6 +199,10 @@ func (b *Broker) switchState(ctx context.Context, tenant, id, op string, from, t
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func printable(s string) bool {
+	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
+}
 
 // Bounds of labels, in bytes.
 const (

@@ -10,6 +10,7 @@ import (
 
 	"thaw/api"
 	"thaw/broker/admission"
+	"thaw/broker/catalogue"
 )
 
 const (
@@ -29,13 +30,21 @@ func (b *Broker) fleet() (Fleet, error) {
 	return b.cfg.Fleet, nil
 }
 
+// Snapshots is a tenant's view of its snapshots.
+func (b *Broker) Snapshots(tenant string) (catalogue.View, error) {
+	if _, err := b.fleet(); err != nil {
+		return catalogue.View{}, err
+	}
+	return b.snapshots.Of(tenant), nil
+}
+
 // CreateSandbox makes a sandbox from an image's template or from a snapshot.
 func (b *Broker) CreateSandbox(ctx context.Context, tenant string, r api.SandboxRequest) (api.Sandbox, error) {
 	fleet, err := b.fleet()
 	if err != nil {
 		return api.Sandbox{}, err
 	}
-	var from OwnedSnapshot
+	var from catalogue.Owned
 	switch {
 	case (r.Image == "") == (r.Snapshot == ""):
 		return api.Sandbox{}, api.Errorf(api.CodeRequestInvalid, "name either an image or a snapshot")
@@ -45,7 +54,7 @@ func (b *Broker) CreateSandbox(ctx context.Context, tenant string, r api.Sandbox
 	case r.Snapshot != "" && (r.MemoryMiB != 0 || r.VCPUs != 0):
 		return api.Sandbox{}, api.Errorf(api.CodeRequestInvalid, "a snapshot has its own memory and vCPUs")
 	case r.Snapshot != "":
-		from, err = b.usableSnapshot(tenant, r.Snapshot)
+		from, err = b.snapshots.Of(tenant).Usable(r.Snapshot)
 	default:
 		from, err = b.templateFor(ctx, fleet, r)
 	}
@@ -64,32 +73,32 @@ func (b *Broker) CreateSandbox(ctx context.Context, tenant string, r api.Sandbox
 }
 
 // templateFor finds or makes the template that a request starts from.
-func (b *Broker) templateFor(ctx context.Context, fleet Fleet, r api.SandboxRequest) (OwnedSnapshot, error) {
+func (b *Broker) templateFor(ctx context.Context, fleet Fleet, r api.SandboxRequest) (catalogue.Owned, error) {
 	p, bad := findProfile(r.Image)
 	if bad != nil {
-		return OwnedSnapshot{}, bad
+		return catalogue.Owned{}, bad
 	}
 	if err := b.cfg.Launcher.Check(p.image); err != nil {
-		return OwnedSnapshot{}, err
+		return catalogue.Owned{}, err
 	}
 	memory, vcpus := r.MemoryMiB, r.VCPUs
 	setDefault(&memory, defaultSandboxMiB)
 	setDefault(&vcpus, 1)
 	class, ok := classFor(fleet.Classes(), memory, vcpus)
 	if !ok {
-		return OwnedSnapshot{}, api.Errorf(api.CodeLimitImpossible, "there is no class of machines with %d MiB and %d vCPUs", memory, vcpus).
+		return catalogue.Owned{}, api.Errorf(api.CodeLimitImpossible, "there is no class of machines with %d MiB and %d vCPUs", memory, vcpus).
 			WithRemedy("/v1/info lists the classes")
 	}
 	id, err := fleet.Template(ctx, p.image, class)
 	if err != nil {
-		return OwnedSnapshot{}, err
+		return catalogue.Owned{}, err
 	}
-	return OwnedSnapshot{Snapshot: api.Snapshot{ID: id, Kind: api.KindTemplate, Image: p.image, MemoryMiB: class.MemoryMiB, VCPUs: class.VCPUs}}, nil
+	return catalogue.Owned{Snapshot: api.Snapshot{ID: id, Kind: api.KindTemplate, Image: p.image, MemoryMiB: class.MemoryMiB, VCPUs: class.VCPUs}}, nil
 }
 
 // makeSandboxes admits n machines of a snapshot's size, has them made and keeps them
 // as sandboxes: all of them or none.
-func (b *Broker) makeSandboxes(ctx context.Context, tenant string, from OwnedSnapshot, n int, lifetimeSeconds int64,
+func (b *Broker) makeSandboxes(ctx context.Context, tenant string, from catalogue.Owned, n int, lifetimeSeconds int64,
 	restore func(context.Context, []RestoreSpec) ([]WarmMachine, error)) (made []*sandbox, err error) {
 	fleet, err := b.fleet()
 	if err != nil {
@@ -220,6 +229,21 @@ func release(tickets []*admission.Ticket) {
 	for _, t := range tickets {
 		t.Release()
 	}
+}
+
+// sandboxesBySnapshot has the ids of a tenant's sandboxes by the snapshot that they continue.
+func (b *Broker) sandboxesBySnapshot(tenant string) map[string][]string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	on := map[string][]string{}
+	for _, s := range b.sandboxOrder {
+		if s.tenant == tenant && !s.over() {
+			s.mu.Lock()
+			on[s.snapshot] = append(on[s.snapshot], s.id)
+			s.mu.Unlock()
+		}
+	}
+	return on
 }
 
 // openSandboxes counts those of all tenants that hold a machine.

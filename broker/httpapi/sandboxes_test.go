@@ -12,6 +12,7 @@ import (
 
 	"thaw/api"
 	"thaw/broker"
+	"thaw/broker/catalogue"
 	"thaw/client"
 )
 
@@ -21,22 +22,22 @@ type shelf struct {
 	broken error // what an export ends with
 
 	mu   sync.Mutex
-	list []broker.OwnedSnapshot
+	list []catalogue.Owned
 	n    uint64
 }
 
 const templateID = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 
 func newShelf() *shelf {
-	return &shelf{list: []broker.OwnedSnapshot{{Snapshot: api.Snapshot{
+	return &shelf{list: []catalogue.Owned{{Snapshot: api.Snapshot{
 		ID: templateID, Kind: api.KindTemplate, State: api.SnapshotDurable, Image: "python", MemoryMiB: 256, VCPUs: 1,
 	}}}}
 }
 
-func (s *shelf) Classes() []broker.Class     { return []broker.Class{{MemoryMiB: 512, VCPUs: 1}} }
-func (s *shelf) DiskBytes() int64            { return 64 << 20 }
-func (s *shelf) Snapshots() broker.Snapshots { return s }
-func (s *shelf) Shells() []api.ShellCount    { return []api.ShellCount{} }
+func (s *shelf) Classes() []broker.Class    { return []broker.Class{{MemoryMiB: 512, VCPUs: 1}} }
+func (s *shelf) DiskBytes() int64           { return 64 << 20 }
+func (s *shelf) Snapshots() catalogue.Store { return s }
+func (s *shelf) Shells() []api.ShellCount   { return []api.ShellCount{} }
 func (s *shelf) Template(context.Context, string, broker.Class) (string, error) {
 	return templateID, nil
 }
@@ -59,10 +60,10 @@ func (s *shelf) Fork(ctx context.Context, snapshot string, specs []broker.Restor
 	return made, nil
 }
 
-func (s *shelf) List() []broker.OwnedSnapshot {
+func (s *shelf) List() []catalogue.Owned {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]broker.OwnedSnapshot(nil), s.list...)
+	return append([]catalogue.Owned(nil), s.list...)
 }
 
 func (s *shelf) Delete(_ context.Context, id string, _ bool) ([]string, error) {
@@ -88,7 +89,7 @@ func (s *shelf) Import(_ context.Context, tenant string, r io.Reader) ([]string,
 func (s *shelf) add(tenant, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.list = append(s.list, broker.OwnedSnapshot{Tenant: tenant, Snapshot: api.Snapshot{
+	s.list = append(s.list, catalogue.Owned{Tenant: tenant, Snapshot: api.Snapshot{
 		ID: id, Kind: api.KindCheckpoint, State: api.SnapshotDurable, Parent: templateID, MemoryMiB: 512, VCPUs: 1,
 	}})
 }
@@ -111,7 +112,7 @@ func (m *shelfMachine) Code(ctx context.Context, c broker.Cell, stdout, stderr i
 	return broker.CellEnd{Status: api.CellOK, Value: "7"}, nil
 }
 
-func (m *shelfMachine) Checkpoint(_ context.Context, spec broker.CheckpointSpec) (broker.Checkpoint, error) {
+func (m *shelfMachine) Checkpoint(_ context.Context, spec broker.CheckpointSpec) (catalogue.Made, error) {
 	return shelfCheckpoint{m}, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"thaw/api"
+	"thaw/broker/catalogue"
 )
 
 // registerSnapshots adds what can be done with snapshots.
@@ -37,19 +38,27 @@ type SnapshotPath struct {
 	Snapshot string `path:"snapshot" doc:"Id, at least 6 digits of it, or name" maxLength:"256"`
 }
 
-func (h handlers) listSnapshots(ctx context.Context, _ *struct{}) (*body[api.SnapshotList], error) {
-	return answer(ctx, func(t string) (api.SnapshotList, error) {
-		l, err := h.broker.Snapshots(t)
-		return api.SnapshotList{Snapshots: l}, err
+// viewed calls do with the caller's view and wraps what it returns.
+func viewed[T any](ctx context.Context, h handlers, do func(v catalogue.View) (T, error)) (*body[T], error) {
+	return answer(ctx, func(tenant string) (out T, err error) {
+		v, err := h.broker.Snapshots(tenant)
+		if err != nil {
+			return out, err
+		}
+		return do(v)
 	})
 }
 
+func (h handlers) listSnapshots(ctx context.Context, _ *struct{}) (*body[api.SnapshotList], error) {
+	return viewed(ctx, h, func(v catalogue.View) (api.SnapshotList, error) { return api.SnapshotList{Snapshots: v.List()}, nil })
+}
+
 func (h handlers) snapshotTree(ctx context.Context, _ *struct{}) (*body[api.SnapshotTree], error) {
-	return answer(ctx, h.broker.SnapshotTree)
+	return viewed(ctx, h, func(v catalogue.View) (api.SnapshotTree, error) { return v.Tree(), nil })
 }
 
 func (h handlers) showSnapshot(ctx context.Context, in *SnapshotPath) (*body[api.Snapshot], error) {
-	return answer(ctx, func(t string) (api.Snapshot, error) { return h.broker.Snapshot(t, in.Snapshot) })
+	return viewed(ctx, h, func(v catalogue.View) (api.Snapshot, error) { return v.Show(in.Snapshot) })
 }
 
 type removeSnapshotInput struct {
@@ -58,11 +67,11 @@ type removeSnapshotInput struct {
 }
 
 func (h handlers) removeSnapshot(ctx context.Context, in *removeSnapshotInput) (*body[api.Removed], error) {
-	return answer(ctx, func(t string) (api.Removed, error) { return h.broker.RemoveSnapshot(ctx, t, in.Snapshot, in.Cascade) })
+	return viewed(ctx, h, func(v catalogue.View) (api.Removed, error) { return v.Remove(ctx, in.Snapshot, in.Cascade) })
 }
 
 func (h handlers) mergeSnapshot(ctx context.Context, in *SnapshotPath) (*body[api.Snapshot], error) {
-	return answer(ctx, func(t string) (api.Snapshot, error) { return h.broker.MergeSnapshot(ctx, t, in.Snapshot) })
+	return viewed(ctx, h, func(v catalogue.View) (api.Snapshot, error) { return v.Merge(ctx, in.Snapshot) })
 }
 
 func (h handlers) exportSnapshot(ctx context.Context, in *SnapshotPath) (*huma.StreamResponse, error) {
@@ -70,7 +79,11 @@ func (h handlers) exportSnapshot(ctx context.Context, in *SnapshotPath) (*huma.S
 	if err != nil {
 		return nil, err
 	}
-	write, s, err := h.broker.ExportSnapshot(tenant, in.Snapshot)
+	v, err := h.broker.Snapshots(tenant)
+	if err != nil {
+		return nil, err
+	}
+	write, s, err := v.Export(in.Snapshot)
 	if err != nil {
 		return nil, err
 	}
@@ -89,13 +102,13 @@ func (h handlers) exportSnapshot(ctx context.Context, in *SnapshotPath) (*huma.S
 }
 
 func (h handlers) importSnapshot(ctx context.Context, in *rawInput) (*body[api.SnapshotList], error) {
-	return answer(ctx, func(t string) (api.SnapshotList, error) {
-		return h.broker.ImportSnapshots(ctx, t, &patientReader{in.body, in.conn, h.stalls.upload})
+	return viewed(ctx, h, func(v catalogue.View) (api.SnapshotList, error) {
+		return v.Import(ctx, &patientReader{in.body, in.conn, h.stalls.upload})
 	})
 }
 
 type collectInput struct{ Body api.CollectRequest }
 
 func (h handlers) collectSnapshots(ctx context.Context, in *collectInput) (*body[api.Removed], error) {
-	return answer(ctx, func(t string) (api.Removed, error) { return h.broker.CollectSnapshots(ctx, t, in.Body) })
+	return viewed(ctx, h, func(v catalogue.View) (api.Removed, error) { return v.Collect(ctx, in.Body) })
 }

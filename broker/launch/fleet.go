@@ -8,6 +8,7 @@ import (
 	"thaw/api"
 	"thaw/broker"
 	"thaw/broker/assets"
+	"thaw/broker/catalogue"
 	"thaw/broker/fleet"
 	"thaw/snapshot/store"
 )
@@ -99,7 +100,7 @@ func (f *Fleet) Shells() []api.ShellCount {
 }
 
 // Snapshots implements broker.Fleet.
-func (f *Fleet) Snapshots() broker.Snapshots { return stored{f.store} }
+func (f *Fleet) Snapshots() catalogue.Store { return stored{f.store} }
 
 func restoreSpec(s broker.RestoreSpec) fleet.RestoreSpec {
 	return fleet.RestoreSpec{MachineID: s.ID, Snapshot: s.Snapshot, Hostname: s.ID, Shell: fleet.Kind(s.Shell)}

@@ -11,6 +11,7 @@ import (
 	"thaw/api"
 	"thaw/broker"
 	"thaw/broker/boot"
+	"thaw/broker/catalogue"
 	"thaw/broker/fleet"
 	"thaw/guestinit/agentclient"
 	"thaw/guestinit/agentproto"
@@ -70,7 +71,7 @@ func (m *restored) Code(ctx context.Context, c broker.Cell, stdout, stderr io.Wr
 }
 
 // Checkpoint implements broker.WarmMachine.
-func (m *restored) Checkpoint(ctx context.Context, spec broker.CheckpointSpec) (broker.Checkpoint, error) {
+func (m *restored) Checkpoint(ctx context.Context, spec broker.CheckpointSpec) (catalogue.Made, error) {
 	c, err := m.Machine.Checkpoint(ctx, fleet.CheckpointSpec{
 		Tenant: m.tenant, Name: spec.Name, Labels: spec.Labels, Tracker: spec.Tracker, CopyAhead: spec.CopyAhead,
 	})
@@ -89,7 +90,7 @@ func (m *restored) Rollback(ctx context.Context, snapshot string) (api.Record, e
 	return wireRecord(r, "rollback"), nil
 }
 
-// saved implements broker.Checkpoint.
+// saved implements catalogue.Made.
 type saved struct {
 	checkpoint *fleet.Checkpoint
 
@@ -97,17 +98,17 @@ type saved struct {
 	record api.Record // protected by mu
 }
 
-// ID implements broker.Checkpoint.
+// ID implements catalogue.Made.
 func (s *saved) ID() string { return s.checkpoint.ID }
 
-// Record implements broker.Checkpoint.
+// Record implements catalogue.Made.
 func (s *saved) Record() api.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.record
 }
 
-// Durable implements broker.Checkpoint.
+// Durable implements catalogue.Made.
 func (s *saved) Durable(ctx context.Context) error {
 	m, err := s.checkpoint.Durable(ctx)
 	if err != nil {

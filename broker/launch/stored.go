@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"thaw/api"
-	"thaw/broker"
 	"thaw/broker/boot"
+	"thaw/broker/catalogue"
 	"thaw/snapshot/store"
 )
 
@@ -19,16 +19,16 @@ const labelImage = "thaw.image"
 // ownLabels begin those labels that the fleet keeps for itself.
 var ownLabels = []string{"thaw.template", labelImage, "thaw.warm."}
 
-// stored implements broker.Snapshots. Names and labels of imported snapshots are
+// stored implements catalogue.Store. Names and labels of imported snapshots are
 // hostile text.
 type stored struct {
 	store *store.Store
 }
 
-// List implements broker.Snapshots.
-func (s stored) List() []broker.OwnedSnapshot {
+// List implements catalogue.Store.
+func (s stored) List() []catalogue.Owned {
 	list := s.store.List("")
-	out := make([]broker.OwnedSnapshot, 0, len(list))
+	out := make([]catalogue.Owned, 0, len(list))
 	for _, i := range list {
 		if i.Manifest == nil { // nobody's: the store keeps it until an operator looks
 			continue
@@ -38,9 +38,9 @@ func (s stored) List() []broker.OwnedSnapshot {
 	return out
 }
 
-func owned(i *store.Info) broker.OwnedSnapshot {
+func owned(i *store.Info) catalogue.Owned {
 	m := i.Manifest
-	o := broker.OwnedSnapshot{Tenant: m.Tenant, Used: i.Used, Snapshot: api.Snapshot{
+	o := catalogue.Owned{Tenant: m.Tenant, Used: i.Used, Snapshot: api.Snapshot{
 		ID: i.ID, Kind: api.KindCheckpoint, State: api.SnapshotDurable, Parent: m.Parent, Name: boot.Printable(m.Name), Labels: map[string]string{},
 		Pinned: m.Pinned, Image: boot.Printable(m.Labels[labelImage]), MemoryMiB: int64(m.Machine.MemoryBytes >> 20), VCPUs: m.Machine.VCPUs,
 		Created: m.Created, Bytes: i.Bytes, Depth: m.Record.Depth, Generation: m.Generation,
@@ -73,7 +73,7 @@ func owned(i *store.Info) broker.OwnedSnapshot {
 	return o
 }
 
-// Delete implements broker.Snapshots.
+// Delete implements catalogue.Store.
 func (s stored) Delete(_ context.Context, id string, cascade bool) ([]string, error) {
 	before := s.ids()
 	if err := s.store.Delete(id, cascade); err != nil {
@@ -116,15 +116,15 @@ func descends(parents map[string]string, id, ancestor string) bool {
 	return false
 }
 
-// Merge implements broker.Snapshots.
+// Merge implements catalogue.Store.
 func (s stored) Merge(ctx context.Context, id string) error {
-	if _, err := s.store.Merge(ctx, id, nil); err != nil {
+	if _, err := s.store.Merge(ctx, id); err != nil {
 		return snapshotError(err, api.CodeInternal, "snapshot %s could not be merged", id)
 	}
 	return nil
 }
 
-// Export implements broker.Snapshots.
+// Export implements catalogue.Store.
 func (s stored) Export(ctx context.Context, id string, w io.Writer) error {
 	if err := s.store.Export(ctx, id, w); err != nil {
 		return snapshotError(err, api.CodeInternal, "snapshot %s could not be exported", id)
@@ -132,7 +132,7 @@ func (s stored) Export(ctx context.Context, id string, w io.Writer) error {
 	return nil
 }
 
-// Import implements broker.Snapshots.
+// Import implements catalogue.Store.
 func (s stored) Import(ctx context.Context, tenant string, r io.Reader) ([]string, error) {
 	id, err := s.store.Import(ctx, r, store.ImportOptions{Tenant: tenant})
 	if err != nil {

@@ -1,4 +1,4 @@
-package broker
+package catalogue
 
 import (
 	"context"
@@ -8,16 +8,16 @@ import (
 	"thaw/api"
 )
 
-// RemoveSnapshot deletes a snapshot, and with cascade all that need it, unless
+// Remove deletes a snapshot, and with cascade all that need it, unless
 // sandboxes do.
-func (b *Broker) RemoveSnapshot(ctx context.Context, tenant, ref string, cascade bool) (api.Removed, error) {
-	s, err := b.ownSnapshot(tenant, ref)
+func (v View) Remove(ctx context.Context, ref string, cascade bool) (api.Removed, error) {
+	s, err := v.own(ref)
 	if err != nil {
 		return api.Removed{}, err
 	}
-	b.mu.Lock()
-	p := b.pending[s.ID]
-	b.mu.Unlock()
+	v.c.mu.Lock()
+	p := v.c.pending[s.ID]
+	v.c.mu.Unlock()
 	if p != nil {
 		select {
 		case <-p.done:
@@ -25,24 +25,21 @@ func (b *Broker) RemoveSnapshot(ctx context.Context, tenant, ref string, cascade
 			return api.Removed{}, context.Cause(ctx)
 		}
 		if p.err != nil { // there is nothing but the memory of it
-			b.mu.Lock()
-			delete(b.pending, s.ID)
-			b.mu.Unlock()
+			v.c.forget(s.ID)
 			return api.Removed{Snapshots: []string{s.ID}}, nil
 		}
 	}
-	sizes := b.sizes(tenant)
-	removed, err := b.cfg.Fleet.Snapshots().Delete(ctx, s.ID, cascade)
+	sizes := v.sizes()
+	removed, err := v.c.opts.Store.Delete(ctx, s.ID, cascade)
 	if err != nil {
-		return api.Removed{}, refuse(err)
+		return api.Removed{}, err
 	}
 	return tally(removed, sizes), nil
 }
 
-func (b *Broker) sizes(tenant string) map[string]int64 {
-	all, _ := b.owned(tenant) // without a fleet there is nothing
+func (v View) sizes() map[string]int64 {
 	sizes := map[string]int64{}
-	for _, s := range all {
+	for _, s := range v.owned() {
 		sizes[s.ID] = s.Bytes
 	}
 	return sizes
@@ -56,33 +53,33 @@ func tally(ids []string, sizes map[string]int64) api.Removed {
 	return r
 }
 
-// MergeSnapshot makes a checkpoint independent of the checkpoints below it.
-func (b *Broker) MergeSnapshot(ctx context.Context, tenant, ref string) (api.Snapshot, error) {
-	s, err := b.ownSnapshot(tenant, ref)
+// Merge makes a checkpoint independent of the checkpoints below it.
+func (v View) Merge(ctx context.Context, ref string) (api.Snapshot, error) {
+	s, err := v.own(ref)
 	if err != nil {
 		return api.Snapshot{}, err
 	}
-	if err := b.snapshotQuota(tenant); err != nil {
+	if err := v.Room(); err != nil {
 		return api.Snapshot{}, err
 	}
-	if err := b.cfg.Fleet.Snapshots().Merge(ctx, s.ID); err != nil {
-		return api.Snapshot{}, refuse(err)
+	if err := v.c.opts.Store.Merge(ctx, s.ID); err != nil {
+		return api.Snapshot{}, err
 	}
-	return b.Snapshot(tenant, s.ID)
+	return v.Show(s.ID)
 }
 
-// ImportSnapshots takes an archive in.
-func (b *Broker) ImportSnapshots(ctx context.Context, tenant string, r io.Reader) (api.SnapshotList, error) {
-	if err := b.snapshotQuota(tenant); err != nil {
+// Import takes an archive in.
+func (v View) Import(ctx context.Context, r io.Reader) (api.SnapshotList, error) {
+	if err := v.Room(); err != nil {
 		return api.SnapshotList{}, err
 	}
-	ids, err := b.cfg.Fleet.Snapshots().Import(ctx, tenant, r)
+	ids, err := v.c.opts.Store.Import(ctx, v.tenant, r)
 	if err != nil {
-		return api.SnapshotList{}, refuse(err)
+		return api.SnapshotList{}, err
 	}
 	l := api.SnapshotList{Snapshots: []api.Snapshot{}}
 	for _, id := range ids {
-		s, err := b.Snapshot(tenant, id)
+		s, err := v.Show(id)
 		if err != nil {
 			return api.SnapshotList{}, err
 		}
@@ -91,21 +88,19 @@ func (b *Broker) ImportSnapshots(ctx context.Context, tenant string, r io.Reader
 	return l, nil
 }
 
-// CollectSnapshots removes the least recently used of a tenant's checkpoints that
+// Collect removes the least recently used of the tenant's checkpoints that
 // nothing needs, until the rest is within a bound.
-func (b *Broker) CollectSnapshots(ctx context.Context, tenant string, r api.CollectRequest) (api.Removed, error) {
-	all, err := b.owned(tenant)
-	if err != nil {
-		return api.Removed{}, err
+func (v View) Collect(ctx context.Context, r api.CollectRequest) (api.Removed, error) {
+	if r.KeepBytes == 0 {
+		r.KeepBytes = v.c.opts.MaxBytes
 	}
-	setDefault(&r.KeepBytes, b.cfg.TenantSnapshotBytes)
-	order, sizes := collectable(tenant, all, r.KeepBytes)
+	order, sizes := collectable(v.tenant, v.owned(), r.KeepBytes)
 	if r.DryRun {
 		return tally(order, sizes), nil
 	}
 	var gone []string
 	for _, id := range order {
-		removed, err := b.cfg.Fleet.Snapshots().Delete(ctx, id, false)
+		removed, err := v.c.opts.Store.Delete(ctx, id, false)
 		gone = append(gone, removed...)
 		if err != nil && ctx.Err() != nil {
 			return tally(gone, sizes), context.Cause(ctx)
@@ -117,7 +112,7 @@ func (b *Broker) CollectSnapshots(ctx context.Context, tenant string, r api.Coll
 
 // collectable is what has to go so that no more than keep bytes are left: leaves
 // first, those used longest ago before others.
-func collectable(tenant string, all []OwnedSnapshot, keep int64) (order []string, sizes map[string]int64) {
+func collectable(tenant string, all []Owned, keep int64) (order []string, sizes map[string]int64) {
 	sizes = map[string]int64{}
 	children := map[string]int{}
 	var total int64
