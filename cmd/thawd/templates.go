@@ -14,6 +14,7 @@ import (
 	"thaw/api"
 	"thaw/broker"
 	"thaw/broker/fleet"
+	"thaw/broker/fold"
 	"thaw/broker/launch"
 	"thaw/snapshot/store"
 )
@@ -60,7 +61,7 @@ func openTemplates(o options, c launch.Config) (*templates, error) {
 		t.share = int64(fs.Bavail) * fs.Bsize / 2
 	}
 	var err error
-	t.store, err = store.Open(store.Options{Root: root, MaxBytes: t.share, MinFree: minFree})
+	t.store, err = store.Open(store.Options{Root: root, MaxBytes: t.share, MinFree: minFree, Folder: fold.Disks{}})
 	if errors.Is(err, store.ErrLocked) {
 		return nil, api.Errorf(api.CodeStateInUse, "another daemon uses %s", root).WithRemedy("stop it, or choose another with --state-dir")
 	}

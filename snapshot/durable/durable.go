@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -154,4 +155,26 @@ func Lock(path string) (*os.File, error) {
 		return nil, fmt.Errorf("durable: lock %s: %w", path, err)
 	}
 	return f, nil
+}
+
+// Nameless makes an empty file in a folder that is gone when it is closed.
+func Nameless(dir string) (*os.File, error) {
+	f, err := os.CreateTemp(dir, "nameless-")
+	if err != nil {
+		return nil, fmt.Errorf("durable: make file: %w", Full(err))
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("durable: remove name: %w", err)
+	}
+	return f, nil
+}
+
+// ReadOnly opens a file once more, for reading only, whether it has a name or not.
+func ReadOnly(f *os.File) (*os.File, error) {
+	r, err := os.Open("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
+	if err != nil {
+		return nil, fmt.Errorf("durable: open %s for reading: %w", filepath.Base(f.Name()), err)
+	}
+	return r, nil
 }

@@ -184,7 +184,7 @@ func TestMemoryAtEveryDepth(t *testing.T) {
 	}
 	// 64 has become one layer for itself; those above it name the old ones.
 	for _, i := range []int{64, 32, 66} {
-		if _, err := r.s.Merge(context.Background(), ids[i], nil); err != nil {
+		if _, err := r.s.Merge(context.Background(), ids[i]); err != nil {
 			t.Fatal(err)
 		}
 		cold := New(1 << 30)

@@ -14,6 +14,7 @@ type entry struct {
 	m      *Manifest // nil if the manifest cannot be read
 	err    error     // why it cannot be used, or nil
 	leases int       // of machines
+	reads  int       // leases of chains: they may open any layer of the manifest that they found
 	doomed bool      // being deleted: no lease any more
 	used   time.Time // last
 	bytes  int64     // on disk

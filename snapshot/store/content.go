@@ -51,7 +51,7 @@ func (d *Draft) write(ctx context.Context, c Content, parent *Manifest) (*Manife
 	if m.Machine.MemoryBytes == 0 || m.Machine.MemoryBytes > manifest.MaxMemory || m.Machine.MemoryBytes%pageindex.PageSize != 0 {
 		return nil, fmt.Errorf("store: machine of %d bytes: %w", m.Machine.MemoryBytes, ErrInvalid)
 	}
-	state, err := d.writeState(m, c)
+	state, err := d.writeState(m, c, parent)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (d *Draft) write(ctx context.Context, c Content, parent *Manifest) (*Manife
 }
 
 // writeState copies the state and verifies the copy: the VMM may still have the file.
-func (d *Draft) writeState(m *Manifest, c Content) (*format.File, error) {
+func (d *Draft) writeState(m *Manifest, c Content, parent *Manifest) (*format.File, error) {
 	if c.StateBytes < format.HeaderSize || c.StateBytes > format.MaxFile {
 		return nil, fmt.Errorf("store: state of %d bytes: %w", c.StateBytes, ErrInvalid)
 	}
@@ -91,7 +91,10 @@ func (d *Draft) writeState(m *Manifest, c Content) (*format.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store: state of the VMM: %w", err)
 	}
-	if err := d.addFile(m, manifest.StateName, b[:state.Size]); err != nil {
+	if b, err = d.rebase(b[:state.Size], c, parent); err != nil {
+		return nil, err
+	}
+	if err := d.addFile(m, manifest.StateName, b); err != nil {
 		return nil, err
 	}
 	return state, d.store.at(stepState)

@@ -68,7 +68,7 @@ var crashOps = map[string]struct {
 		return err
 	}},
 	"merge": {4, func(t testing.TB, s *Store, ids []string) error {
-		_, err := s.Merge(context.Background(), ids[2], nil)
+		_, err := s.Merge(context.Background(), ids[2])
 		return err
 	}},
 	"annotate": {4, func(t testing.TB, s *Store, ids []string) error {

@@ -20,6 +20,7 @@ const (
 	stepPlanMade    step = "plan: renamed"
 	stepPlanMoved   step = "plan: one moved"
 	stepPlanDone    step = "plan: all moved"
+	stepMergeLayer  step = "merge: layer written"
 	stepMergeFiles  step = "merge: files written"
 	stepMergeNew    step = "merge: manifest written"
 	stepMergeMade   step = "merge: manifest renamed"

@@ -214,7 +214,9 @@ func (x *importer) file(ctx context.Context, dir, old string, m *Manifest, f Fil
 	}
 	switch manifest.BaseName(f.Name) {
 	case manifest.StateName:
-		_, err = format.Read(bytes.NewReader(b), format.Limits{})
+		if _, err = format.Read(bytes.NewReader(b), format.Limits{}); err == nil {
+			err = x.store.checkDisks(m, b)
+		}
 	case manifest.IndexName:
 		_, err = decodeIndex(m, b)
 	}

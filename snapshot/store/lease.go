@@ -12,11 +12,16 @@ type Lease struct {
 	Manifest *Manifest
 
 	store *Store
+	reads bool // counted as a chain's
 	once  sync.Once
 }
 
 // Lease takes a lease. Errors as of Get.
-func (s *Store) Lease(id string) (*Lease, error) {
+func (s *Store) Lease(id string) (*Lease, error) { return s.lease(id, false) }
+
+// lease with reads also keeps the layers that the manifest names, should it be replaced
+// meanwhile.
+func (s *Store) lease(id string, reads bool) (*Lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e, err := s.usable(id)
@@ -24,8 +29,11 @@ func (s *Store) Lease(id string) (*Lease, error) {
 		return nil, err
 	}
 	e.leases++
+	if reads {
+		e.reads++
+	}
 	s.touch(id, e)
-	return &Lease{Manifest: e.m, store: s}, nil
+	return &Lease{Manifest: e.m, store: s, reads: reads}, nil
 }
 
 // Release gives the lease back. A second call does nothing.
@@ -35,6 +43,9 @@ func (l *Lease) Release() {
 		defer l.store.mu.Unlock()
 		if e := l.store.entries[l.Manifest.ID]; e != nil {
 			e.leases--
+			if l.reads {
+				e.reads--
+			}
 		}
 	})
 }

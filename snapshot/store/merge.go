@@ -13,26 +13,17 @@ import (
 	"thaw/snapshot/pageindex"
 )
 
-// DiskFolder folds the layers of disks, which only the virtual disk's own code
-// understands. It returns the files to be written.
-type DiskFolder interface {
-	// Fold writes the blocks of all but the first keep layers of disk id to out, and
-	// changes the disk's state accordingly: it has keep+1 layers then. state is the
-	// state file; the result is the new one.
-	Fold(ctx context.Context, state []byte, id string, layers []*os.File, keep int, out *os.File) ([]byte, error)
-}
-
 // Merge folds the layers of memory above the template into one that belongs to the
 // checkpoint itself. Restores give the same bytes as before. Children keep working:
 // the checkpoint's old layer stays as long as one of them names it.
 //
-// With folder, disks are folded too. The checkpoint then needs the template alone,
-// which becomes its parent, and what was between them can be deleted.
+// With a DiskFolder, disks are folded too. The checkpoint then needs the template
+// alone, which becomes its parent, and what was between them can be deleted.
 //
 //	before   T ◀─ A ◀─ B ◀─ C ◀─ D         C: T, A, B, C
 //	after    T ◀─ A ◀─ B    C ◀─ D         C: T, C.m1     D: T, A, B, C, D as before
 //	         ▲──────────────┘
-func (s *Store) Merge(ctx context.Context, id string, folder DiskFolder) (*Manifest, error) {
+func (s *Store) Merge(ctx context.Context, id string) (*Manifest, error) {
 	release, m, err := s.hold(id)
 	if err != nil {
 		return nil, err
@@ -43,7 +34,7 @@ func (s *Store) Merge(ctx context.Context, id string, folder DiskFolder) (*Manif
 	}
 	g := merge{store: s, dir: s.dir(id), old: m, next: *m}
 	g.next.Files, g.next.Disks = slices.Clone(m.Files), slices.Clone(m.Disks)
-	if err := g.run(ctx, folder); err != nil {
+	if err := g.run(ctx); err != nil {
 		g.undo()
 		return nil, err
 	}
@@ -72,14 +63,14 @@ type merge struct {
 	made  []string // files
 }
 
-func (g *merge) run(ctx context.Context, folder DiskFolder) error {
+func (g *merge) run(ctx context.Context) error {
 	if len(g.old.Memory) > 2 {
 		if err := g.foldMemory(ctx); err != nil {
 			return err
 		}
 	}
-	if folder != nil {
-		if err := g.foldDisks(ctx, folder); err != nil {
+	if g.store.opts.Folder != nil {
+		if err := g.foldDisks(ctx); err != nil {
 			return err
 		}
 	}
@@ -136,18 +127,21 @@ func (g *merge) copyPages(ctx context.Context, moves []pageindex.Move) (Ref, err
 			return Ref{}, err
 		}
 	}
-	return g.writeLayer(ctx, manifest.MemoryName, tmp, size)
+	return g.writeLayer(manifest.MemoryName, func(f *os.File) (*layer.Sum, error) { return layer.Copy(ctx, f, tmp, size) })
 }
 
-// writeLayer writes a new layer of the snapshot and its digests.
-func (g *merge) writeLayer(ctx context.Context, base string, from *os.File, size int64) (Ref, error) {
+// writeLayer writes a new layer of the snapshot, and its digests, which fill returns.
+func (g *merge) writeLayer(base string, fill func(f *os.File) (*layer.Sum, error)) (Ref, error) {
 	name := g.next.NextName(base)
 	f, err := g.create(name)
 	if err != nil {
 		return Ref{}, err
 	}
-	sum, err := layer.Copy(ctx, f, from, size)
+	sum, err := fill(f)
 	if err := durable.Finish(f, err); err != nil {
+		return Ref{}, err
+	}
+	if err := g.store.at(stepMergeLayer); err != nil {
 		return Ref{}, err
 	}
 	g.made = append(g.made, name+manifest.SumSuffix)
@@ -155,8 +149,8 @@ func (g *merge) writeLayer(ctx context.Context, base string, from *os.File, size
 		return Ref{}, err
 	}
 	root := sum.Root().String()
-	g.next.Files = append(g.next.Files, File{Name: name, Size: size, Digest: root, Layer: true})
-	return Ref{Snapshot: g.old.ID, File: name, Size: size, Digest: root}, nil
+	g.next.Files = append(g.next.Files, File{Name: name, Size: sum.Size, Digest: root, Layer: true})
+	return Ref{Snapshot: g.old.ID, File: name, Size: sum.Size, Digest: root}, nil
 }
 
 func (g *merge) create(name string) (*os.File, error) {

@@ -13,18 +13,18 @@ import (
 
 // foldDisks folds each disk's layers above those of the template into one. The state
 // file changes with them.
-func (g *merge) foldDisks(ctx context.Context, folder DiskFolder) error {
-	state, err := readFile(g.path(g.old.StateFile()), g.file(g.old.StateFile()))
+func (g *merge) foldDisks(ctx context.Context) error {
+	state, err := g.store.readState(g.old)
 	if err != nil {
 		return err
 	}
 	changed := false
 	for i, d := range g.old.Disks {
-		keep := g.below(d)
-		if len(d.Layers)-keep < 2 {
+		part := group{below(g.old, d), len(d.Layers)}
+		if part.last-part.first < 2 {
 			continue
 		}
-		if state, err = g.foldDisk(ctx, folder, i, keep, state); err != nil {
+		if state, err = g.foldDisk(ctx, i, part, state); err != nil {
 			return fmt.Errorf("store: fold disk %s: %w", d.ID, err)
 		}
 		changed = true
@@ -38,58 +38,27 @@ func (g *merge) foldDisks(ctx context.Context, folder DiskFolder) error {
 	return g.replaceFile(manifest.StateName, state)
 }
 
-func (g *merge) path(name string) string { return g.dir + "/" + name }
-
-func (g *merge) file(name string) File {
-	f, _ := g.old.File(name)
-	return f
-}
-
-// below is how many of a disk's layers are the template's or outside the store.
-func (g *merge) below(d Disk) int {
-	base := g.old.Memory[0].Snapshot
-	for i, r := range d.Layers {
-		if r.External == "" && r.Snapshot != base {
-			return i
-		}
-	}
-	return len(d.Layers)
-}
-
-func (g *merge) foldDisk(ctx context.Context, folder DiskFolder, i, keep int, state []byte) ([]byte, error) {
+// foldDisk makes one layer of those of a group, and returns the state that knows it.
+func (g *merge) foldDisk(ctx context.Context, i int, part group, state []byte) ([]byte, error) {
 	d := g.old.Disks[i]
-	var files []*os.File
-	defer func() {
-		for _, f := range files {
-			if f != nil {
-				f.Close()
-			}
+	files, closeAll, err := g.store.openLayers(ctx, d.Layers, part)
+	defer closeAll()
+	if err != nil {
+		return nil, err
+	}
+	ref, err := g.writeLayer(manifest.DiskPrefix+d.ID, func(f *os.File) (*layer.Sum, error) {
+		if state, err = g.store.opts.Folder.Fold(ctx, state, d.ID, files, part.first, part.last, f); err != nil {
+			return nil, foldError(err)
 		}
-	}()
-	for _, r := range d.Layers {
-		f, err := g.store.openVerified(ctx, r)
+		info, err := f.Stat()
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, f)
-	}
-	tmp, err := layer.NewMemfd("thaw-merge", 0)
+		return layer.Measure(ctx, f, info.Size())
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer tmp.Close()
-	state, err = folder.Fold(ctx, state, d.ID, files, keep, tmp)
-	if err != nil {
-		return nil, err
-	}
-	info, err := tmp.Stat()
-	if err != nil {
-		return nil, err
-	}
-	ref, err := g.writeLayer(ctx, manifest.DiskPrefix+d.ID, tmp, info.Size())
-	if err != nil {
-		return nil, err
-	}
-	g.next.Disks[i].Layers = append(d.Layers[:keep:keep], ref)
+	g.next.Disks[i].Layers = append(d.Layers[:part.first:part.first], ref)
 	return state, nil
 }

@@ -2,7 +2,9 @@ package store
 
 import (
 	"os"
+	"strings"
 
+	"thaw/snapshot/durable"
 	"thaw/snapshot/manifest"
 )
 
@@ -17,12 +19,15 @@ type opened struct {
 	refs int // chains that use it; protected by Store.mu
 	gone bool
 	idle bool // listed as idle
+	// bytes of a file that only this daemon knows, since it has no name
+	bytes int64
 }
 
 // openedFiles keeps open files, by snapshot/name.
 type openedFiles struct {
 	files map[string]*opened
 	idle  []string // keys of files that have been idle, the longest known first
+	bytes int64    // of those without a name
 }
 
 // acquire returns a shared file. open opens and verifies it, without the lock, if it is
@@ -54,6 +59,10 @@ func (s *Store) acquire(key string, open func() (*os.File, error)) (*opened, err
 			s.files.files = map[string]*opened{}
 		}
 		s.files.files[key] = o
+		if strings.HasPrefix(key[manifest.IDLength+1:], foldPrefix) {
+			o.bytes = durable.FileUse(f)
+			s.files.bytes += o.bytes
+		}
 	}
 	return o, nil
 }
@@ -65,25 +74,49 @@ func (s *Store) giveBack(key string, o *opened) {
 	if o.refs--; o.refs > 0 {
 		return
 	}
+	c := &s.files
 	if o.gone {
-		o.f.Close()
+		c.shut(key, o)
 		return
 	}
-	c := &s.files
 	if !o.idle {
 		o.idle = true
 		c.idle = append(c.idle, key)
 	}
-	for len(c.idle) > maxIdle {
-		old := c.files[c.idle[0]]
+	c.trim(0, maxIdle, func(*opened) bool { return true })
+	c.trim(foldBytes, 0, func(o *opened) bool { return o == nil || o.bytes > 0 })
+}
+
+// trim closes idle files, of those for which want says yes, the longest known first, until
+// nameless ones take no more than bytes, and no more than files are left; either alone
+// does if the other is 0. Preconditions: Store.mu is held.
+func (c *openedFiles) trim(bytes int64, files int, want func(o *opened) bool) {
+	for i := 0; i < len(c.idle); {
+		if files > 0 && len(c.idle) <= files || files == 0 && c.bytes <= bytes {
+			return
+		}
+		key := c.idle[i]
+		old := c.files[key]
+		if !want(old) {
+			i++
+			continue
+		}
 		if old != nil && old.refs == 0 {
-			delete(c.files, c.idle[0])
-			old.f.Close()
+			c.shut(key, old)
 		} else if old != nil {
 			old.idle = false // in use: listed again when it is given back
 		}
-		c.idle = c.idle[1:]
+		c.idle = append(c.idle[:i], c.idle[i+1:]...)
 	}
+}
+
+// shut closes a file that nobody uses.
+func (c *openedFiles) shut(key string, o *opened) {
+	if c.files[key] == o {
+		delete(c.files, key)
+	}
+	c.bytes -= o.bytes
+	o.f.Close()
 }
 
 // forget closes the files for which want says yes, those in use when they are given
@@ -95,7 +128,7 @@ func (c *openedFiles) forget(want func(key string) bool) {
 		}
 		delete(c.files, key)
 		if o.gone = true; o.refs == 0 {
-			o.f.Close()
+			c.shut(key, o)
 		}
 	}
 }

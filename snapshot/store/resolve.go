@@ -16,7 +16,7 @@ import (
 // shared with other chains: they must be read by offset only, and not be closed.
 type Chain struct {
 	Manifest *Manifest
-	State    *os.File         // read-only
+	State    *os.File         // read-only; knows the layers of Disks, not of Memory
 	Base     *pageindex.Index // of the template: its data, which is mapped
 	Index    *pageindex.Index // of the snapshot; names Memory's layers by position
 	Memory   []Layer          // the template's first
@@ -41,7 +41,8 @@ type Layer struct {
 // Key is the same for layers of the same bytes.
 func (l Layer) Key() string { return l.Digest }
 
-// ChainDisk is one disk of a chain.
+// ChainDisk is one disk of a chain. Where Files has many layers as one, Layers
+// names the highest of them.
 type ChainDisk struct {
 	Disk
 	// Files has the disk's layers, opened read-only; nil for those outside the store.
@@ -69,13 +70,24 @@ func (c *Chain) open(id, name string, open func() (*os.File, error)) (*os.File, 
 }
 
 // Resolve opens what a restore needs. Every file is verified the first time that
-// this daemon sees it; layers of memory when they are loaded. Errors: ErrNotFound,
-// ErrDamaged, ErrParentMissing, ErrCycle.
-func (s *Store) Resolve(ctx context.Context, id string) (_ *Chain, err error) {
-	lease, err := s.Lease(id)
-	if err != nil {
-		return nil, err
+// this daemon sees it; layers of memory when they are loaded. With a DiskFolder,
+// disks of many layers have them folded. Errors: ErrNotFound, ErrDamaged,
+// ErrParentMissing, ErrCycle; ErrNoSpace if there is none to fold in.
+func (s *Store) Resolve(ctx context.Context, id string) (*Chain, error) {
+	for {
+		lease, err := s.lease(id, true)
+		if err != nil {
+			return nil, err
+		}
+		c, err := s.resolve(ctx, lease)
+		if err != nil && s.replaced(lease.Manifest) {
+			continue // it was merged meanwhile: files may be gone
+		}
+		return c, err
 	}
+}
+
+func (s *Store) resolve(ctx context.Context, lease *Lease) (_ *Chain, err error) {
 	c := &Chain{Manifest: lease.Manifest, lease: lease}
 	defer func() {
 		if err != nil {
@@ -96,21 +108,8 @@ func (s *Store) Resolve(ctx context.Context, id string) (_ *Chain, err error) {
 	for _, r := range m.Memory {
 		c.Memory = append(c.Memory, Layer{Ref: r, dir: s.dir(r.Snapshot)})
 	}
-	if c.State, err = c.open(m.ID, m.StateFile(), func() (*os.File, error) { return s.openState(m) }); err != nil {
+	if err := c.openDisks(ctx); err != nil {
 		return nil, err
-	}
-	for _, d := range m.Disks {
-		c.Disks = append(c.Disks, ChainDisk{Disk: d})
-		files := &c.Disks[len(c.Disks)-1].Files
-		for _, r := range d.Layers {
-			var f *os.File
-			if r.External == "" {
-				if f, err = c.open(r.Snapshot, r.File, func() (*os.File, error) { return s.openVerified(ctx, r) }); err != nil {
-					return nil, err
-				}
-			}
-			*files = append(*files, f)
-		}
 	}
 	return c, nil
 }
@@ -118,15 +117,20 @@ func (s *Store) Resolve(ctx context.Context, id string) (_ *Chain, err error) {
 // openState opens the state, and verifies it the first time.
 func (s *Store) openState(m *Manifest) (*os.File, error) {
 	name := m.StateFile()
-	path := filepath.Join(s.dir(m.ID), name)
 	if !s.isVerified(m.ID, name) {
-		want, _ := m.File(name)
-		if _, err := readFile(path, want); err != nil {
+		if _, err := s.readState(m); err != nil {
 			return nil, err
 		}
 		s.setVerified(m.ID, name)
 	}
-	return durable.OpenRegular(path)
+	return durable.OpenRegular(filepath.Join(s.dir(m.ID), name))
+}
+
+// readState reads the state, and verifies it.
+func (s *Store) readState(m *Manifest) ([]byte, error) {
+	name := m.StateFile()
+	want, _ := m.File(name)
+	return readFile(filepath.Join(s.dir(m.ID), name), want)
 }
 
 // openVerified opens a layer, and verifies it the first time. It is nil for a layer

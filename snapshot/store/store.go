@@ -19,6 +19,9 @@ type Options struct {
 	MaxBytes int64
 	// MinFree is how many bytes must stay free on the file system.
 	MinFree int64
+	// Folder knows disks. Without one their layers are never folded, and states are not
+	// compared with them.
+	Folder DiskFolder
 
 	hook func(step) error // of tests
 }

@@ -67,7 +67,7 @@ func TestTreeKeepsItsBytes(t *testing.T) {
 	check("reopened")
 
 	for _, id := range []string{chain[12], chain[5], a} {
-		got, err := s.Merge(ctx, id, nil)
+		got, err := s.Merge(ctx, id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +166,7 @@ func TestRefusals(t *testing.T) {
 	if _, err := s.Begin(Spec{Kind: Template, Parent: base}); !errors.Is(err, ErrInvalid) {
 		t.Error(err)
 	}
-	if _, err := s.Merge(ctx, base, nil); !errors.Is(err, ErrInvalid) {
+	if _, err := s.Merge(ctx, base); !errors.Is(err, ErrInvalid) {
 		t.Error(err)
 	}
 	if _, err := Open(Options{Root: s.root}); !errors.Is(err, ErrLocked) {
@@ -294,7 +294,7 @@ func TestMergeBesideCheckpoints(t *testing.T) {
 				if !bytes.Equal(memoryOf(t, s, child), f.mem) {
 					t.Errorf("memory of %s differs", child)
 				}
-				if _, err := s.Merge(ctx, parent, nil); err != nil && !errors.Is(err, ErrInUse) {
+				if _, err := s.Merge(ctx, parent); err != nil && !errors.Is(err, ErrInUse) {
 					t.Error(err)
 				}
 				parent = child

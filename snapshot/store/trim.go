@@ -7,7 +7,7 @@ import (
 )
 
 // withoutUnneeded is m's files without its own layers that neither it nor a child
-// names. Preconditions: the caller holds the snapshot, so that no draft that does not
+// names, and no open chain may want. Preconditions: the caller holds the snapshot, so that no draft that does not
 // have its manifest yet gets the old one.
 func (s *Store) withoutUnneeded(m *Manifest) []File {
 	named := map[string]bool{}
@@ -19,6 +19,9 @@ func (s *Store) withoutUnneeded(m *Manifest) []File {
 	m.EachRef(note)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if e := s.entries[m.ID]; e != nil && e.reads > 0 {
+		return m.Files
+	}
 	for child := range s.needed[m.ID] {
 		if e := s.entries[child]; e != nil && e.m != nil {
 			e.m.EachRef(note)
@@ -46,7 +49,9 @@ func (s *Store) trimAll() error {
 }
 
 // merged says whether a merge changed the snapshot's layers.
-func merged(m *Manifest) bool { return m.IndexFile() != manifest.IndexName }
+func merged(m *Manifest) bool {
+	return m.IndexFile() != manifest.IndexName || m.StateFile() != manifest.StateName
+}
 
 func (s *Store) trim(id string) error {
 	release, m, err := s.hold(id)

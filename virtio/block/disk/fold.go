@@ -48,6 +48,9 @@ func (s State) Fold(first, last int) State {
 }
 
 func (r Runs) fold(first, last int) Runs {
+	if len(r) == 0 {
+		return r // nil stays nil, so that a state that is not changed keeps its bytes
+	}
 	out := make(Runs, 0, len(r))
 	for i := range r.Len() {
 		run := r.At(i)
