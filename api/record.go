@@ -25,7 +25,7 @@ type Record struct {
 	Shell      Shell  `json:"shell,omitempty" enum:"cold,generic,bound,rehearsed" doc:"What served the restore"`
 
 	TotalMS     float64 `json:"total_ms" doc:"The operation, until the guest had acknowledged its generation or, of a checkpoint, ran on"`
-	AckMS       float64 `json:"ack_ms,omitempty" doc:"From the resume to the acknowledged generation"`
+	AckMS       float64 `json:"ack_ms,omitempty" doc:"From the request to the acknowledged generation"`
 	FreezeMS    float64 `json:"freeze_ms,omitempty" doc:"Until the guest's processes stood still"`
 	PauseMS     float64 `json:"pause_ms,omitempty" doc:"While no vCPU ran"`
 	CopyAheadMS float64 `json:"copy_ahead_ms,omitempty" doc:"Copying before the pause, while the guest ran"`
