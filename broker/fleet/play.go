@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 
 	"thaw/guestinit/agentclient"
@@ -66,9 +67,19 @@ func partsOf(im *image, env []string) []part {
 			return playProgram(ctx, client, "/bin/true")
 		}}}
 	}
+	// First the least that every job does: the pages that this writes are what generic
+	// shells get ready (see rollBackRehearsal); all that others write would take too long.
+	first := part{"play first", func(ctx context.Context, client *agentclient.Client) error {
+		for _, id := range im.warm {
+			if _, err := client.Code(ctx, agentproto.CodeRequest{ExecID: id, Source: "1"}, agentclient.ExecIO{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
 	// What a job leaves may be too much to be put back without making the shell cold
 	// again: cells leave less, and are last.
-	return append(jobs, cells...)
+	return slices.Concat([]part{first}, jobs, cells)
 }
 
 // playProgram runs a program in /workspace.

@@ -205,8 +205,13 @@ func (t *templateBuild) play(ctx context.Context) error {
 	if _, err := client.Freeze(ctx, agentproto.FreezeRequest{DropCaches: true}); err != nil {
 		return fmt.Errorf("fleet: drop caches of template: %w", err)
 	}
-	if err := client.Thaw(ctx); err != nil {
-		return fmt.Errorf("fleet: thaw template: %w", err)
+	// A generation, as after each restore: renewing has its own code.
+	g, err := t.f.newGeneration("")
+	if err != nil {
+		return err
+	}
+	if _, err := client.SetGeneration(ctx, g); err != nil {
+		return fmt.Errorf("fleet: first generation of template: %w", err)
 	}
 	for runtime, id := range ids {
 		s := scripts[runtime]
@@ -247,11 +252,10 @@ func runtimesOf(description []byte) []string {
 // How long the guest's own start-up work is given to end, and the balloon to take
 // what is free.
 const (
-	settleTime    = 300 * time.Millisecond
-	quietTime     = 100 * time.Millisecond
-	reclaimTime   = 10 * time.Second
-	reclaimPause  = 20 * time.Millisecond
-	reclaimMargin = 24 // MiB of free memory that stay with the guest
+	settleTime   = 300 * time.Millisecond
+	quietTime    = 100 * time.Millisecond
+	reclaimTime  = 10 * time.Second
+	reclaimPause = 20 * time.Millisecond
 )
 
 // settle freezes the machine with little in its memory: what is free is taken by the
@@ -268,7 +272,9 @@ func (t *templateBuild) settle(ctx context.Context) error {
 		return fmt.Errorf("fleet: freeze template: %w: %w", ErrNotFrozen, err)
 	}
 	t.clock.done("freeze")
-	if err := t.reclaim(ctx, frozen.FreeBytes/mib-reclaimMargin); err != nil {
+	// With less left the guest would give up files that it has just read.
+	margin := 32 + t.class.MemoryMiB/64
+	if err := t.reclaim(ctx, frozen.FreeBytes/mib-margin); err != nil {
 		return err
 	}
 	t.clock.done("reclaim")
