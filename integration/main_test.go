@@ -235,7 +235,6 @@ func bootGuest(t *testing.T, k *kernel.Kernel, s shape, image string, change fun
 	if err != nil {
 		t.Fatal(err)
 	}
-	const diskSize = 1 << 30
 	base, err := rootfs.Scratch(t.Context(), diskSize)
 	if err != nil {
 		t.Fatal(err)
@@ -302,6 +301,8 @@ func dial(ctx context.Context, path string, port uint32) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
 	fmt.Fprintf(c, "CONNECT %d\n", port)
 	// Byte by byte: what follows the line belongs to the stream.
 	for b := make([]byte, 1); b[0] != '\n'; {

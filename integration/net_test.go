@@ -3,22 +3,14 @@ package integration
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
-	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
-
-	"thaw/internal/kvmtest"
-	"thaw/virtio/net/tap"
 	"thaw/vmm/vmmproc"
 )
 
@@ -35,7 +27,7 @@ func TestNetwork(t *testing.T) {
 			t.Run(k.Manifest.Name+"/"+s.String(), func(t *testing.T) {
 				n := newNetwork(t)
 				m := spec(t, k, s, initrd)
-				m.Tap, m.MAC = n.tap, [6]byte{2, 0, 0, 0, 0, 2}
+				m.Tap, m.MAC = n.tap, guestMAC
 				m.Cmdline += " runner.net"
 				exit := wait(t, start(t, m), 5*time.Minute)
 				found := map[string]string{}
@@ -56,66 +48,16 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-// network is a namespace with the host's end of a guest's network.
+// network is a namespace whose host sends and receives once.
 type network struct {
-	tap            *os.File
+	*namespace
 	received, sent chan string // digests
 }
 
-// newNetwork makes the namespace on a thread of its own, which ends with the
-// test and takes the namespace along.
 func newNetwork(t *testing.T) *network {
 	t.Helper()
-	n := &network{received: make(chan string, 1), sent: make(chan string, 1)}
-	made := make(chan error)
-	var listeners []net.Listener
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread is in the namespace
-		made <- func() error {
-			ns, err := netns.New()
-			if err != nil {
-				return err
-			}
-			defer ns.Close()
-			if n.tap, _, err = tap.Open(tap.Config{Name: "tap0", Offload: true}); err != nil {
-				return err
-			}
-			link, err := netlink.LinkByName("tap0")
-			if err != nil {
-				return err
-			}
-			addr, err := netlink.ParseAddr("10.99.0.1/24")
-			if err != nil {
-				return err
-			}
-			if err := netlink.AddrAdd(link, addr); err != nil {
-				return err
-			}
-			if err := netlink.LinkSetUp(link); err != nil {
-				return err
-			}
-			for port := 1; port <= 2; port++ {
-				l, err := net.Listen("tcp", fmt.Sprintf("10.99.0.1:%d", port))
-				if err != nil {
-					return err
-				}
-				listeners = append(listeners, l)
-			}
-			return nil
-		}()
-	}()
-	err := <-made
-	t.Cleanup(func() {
-		for _, l := range listeners {
-			l.Close()
-		}
-		if n.tap != nil {
-			n.tap.Close()
-		}
-	})
-	if err != nil {
-		kvmtest.Unavailable(t, "no network namespace with a tap: %v", err)
-	}
+	n := &network{namespace: newNamespace(t), received: make(chan string, 1), sent: make(chan string, 1)}
+	listeners := []net.Listener{n.listen(t, 1), n.listen(t, 2)}
 	go n.serve(listeners[0], n.received, func(c net.Conn, sum io.Writer) error {
 		_, err := io.Copy(sum, c)
 		return err

@@ -3,10 +3,7 @@ package integration
 import (
 	"bytes"
 	"context"
-	"fmt"
-	"net"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -110,28 +107,8 @@ func saveCold(t *testing.T, g *guest, cold *vmmproc.Spec) vmmproc.Image {
 // for what it becomes.
 func shellOf(t *testing.T, cold vmmproc.Spec) (*vmmproc.Process, func() *agentclient.Client) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "vsock")
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener.SetUnlinkOnClose(false)
-	file, err := listener.File()
-	listener.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	s := cold
-	s.Shell, s.Memory, s.Kernel, s.Initrd, s.Cmdline = true, nil, nil, nil, ""
-	s.VsockListener, s.Connect = file, func(port uint32) (*os.File, error) {
-		return nil, fmt.Errorf("port %d is not registered", port)
-	}
-	s.Disks = []vmmproc.Disk{{ID: "vda", ReadOnly: true}, {ID: "vdb"}}
-	p := start(t, s)
-	return p, func() *agentclient.Client {
-		return agentclient.New(func(ctx context.Context) (net.Conn, error) { return dial(ctx, path, agentPort) })
-	}
+	p, dial := emptyShell(t, cold)
+	return p, func() *agentclient.Client { return agentclient.New(dial) }
 }
 
 // tempFile is a file in memory of the given size.
