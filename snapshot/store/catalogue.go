@@ -44,7 +44,7 @@ func (s *Store) drop(id string) {
 	delete(s.entries, id)
 	s.indexes.drop(id)
 	own := func(key string) bool { return key[:manifest.IDLength] == id }
-	s.files.forget(own)
+	s.files.Forget(own)
 	maps.DeleteFunc(s.verified, func(key string, _ bool) bool { return own(key) })
 	if e == nil || e.m == nil {
 		return

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"thaw/snapshot/durable"
+	"thaw/snapshot/plan"
 )
 
 // Delete removes a snapshot. It refuses with ErrChildren while other snapshots need
@@ -22,11 +23,11 @@ func (s *Store) Delete(id string, cascade bool) error {
 	if len(ids) == 1 {
 		return s.deleteOne(id)
 	}
-	dir, err := s.newPlan()
+	dir, err := s.plans().New()
 	if err != nil {
 		return err
 	}
-	decided, err := s.decide(dir, plan{Remove: ids})
+	decided, err := s.plans().Decide(dir, plan.Plan{Remove: ids})
 	if !decided {
 		os.RemoveAll(dir)
 		return err
@@ -105,7 +106,7 @@ func (s *Store) dependents(id string) []string {
 
 // deleteOne deletes a snapshot that nobody needs.
 func (s *Store) deleteOne(id string) error {
-	gone := filepath.Join(s.work(), gonePrefix+id)
+	gone := filepath.Join(s.work(), plan.Gone+id)
 	if err := os.Rename(s.dir(id), gone); err != nil {
 		return fmt.Errorf("store: delete snapshot: %w", err)
 	}

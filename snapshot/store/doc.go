@@ -8,7 +8,7 @@
 //	    memory, memory.sum     the pages it adds, and their digests (package layer)
 //	    disk.<id>, disk.<id>.sum
 //	<root>/work/<id>/          being written, or being removed
-//	<root>/work/plan-<id>/     several snapshots that come or go together (see plan.go)
+//	<root>/work/plan-<id>/     several snapshots that come or go together (package plan)
 //
 // A snapshot appears by one rename and disappears by one: a crash at any instant
 // leaves the old or the new state.
@@ -25,6 +25,7 @@ package store
 import (
 	"errors"
 
+	"thaw/snapshot/archive"
 	"thaw/snapshot/durable"
 	"thaw/snapshot/layer"
 	"thaw/snapshot/manifest"
@@ -51,7 +52,7 @@ var (
 	// ErrLocked says that another process has the store open.
 	ErrLocked = durable.ErrLocked
 	// ErrArchive says that an archive is malformed or breaks a bound.
-	ErrArchive = errors.New("malformed snapshot archive")
+	ErrArchive = archive.ErrArchive
 	// ErrInvalid says that a request makes no sense: a bad name, a checkpoint
 	// without a parent, a delta that is not one.
 	ErrInvalid = manifest.ErrInvalid

@@ -11,6 +11,7 @@ import (
 	"thaw/snapshot/durable"
 	"thaw/snapshot/manifest"
 	"thaw/snapshot/pageindex"
+	"thaw/snapshot/plan"
 )
 
 // Spec says what a snapshot is going to be.
@@ -203,7 +204,7 @@ func (d *Draft) publish(m *Manifest) error {
 // unpublish takes a snapshot back that cannot be made durable: its caller is told
 // that there is none.
 func (s *Store) unpublish(id string, why error) error {
-	gone := filepath.Join(s.work(), gonePrefix+id)
+	gone := filepath.Join(s.work(), plan.Gone+id)
 	if err := os.Rename(s.dir(id), gone); err != nil {
 		return errors.Join(why, fmt.Errorf("store: take snapshot back: %w", err))
 	}

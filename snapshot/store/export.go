@@ -12,6 +12,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"thaw/snapshot/archive"
 	"thaw/snapshot/layer"
 	"thaw/snapshot/manifest"
 )
@@ -78,7 +79,7 @@ type exporter struct {
 }
 
 func (x *exporter) write(ctx context.Context, manifests []*Manifest) error {
-	list := archiveList{Version: archiveVersion}
+	list := archive.List{Version: archive.Version}
 	var encoded [][]byte
 	for _, m := range manifests {
 		b, err := m.Encode()
@@ -86,7 +87,7 @@ func (x *exporter) write(ctx context.Context, manifests []*Manifest) error {
 			return err
 		}
 		encoded = append(encoded, b)
-		entries, err := entriesOf(m, b, func(f File) (int64, error) {
+		entries, err := archive.Entries(m, b, func(f File) (int64, error) {
 			sum, err := readSum(x.store.dir(m.ID), ownRef(m, f))
 			if err != nil {
 				return 0, err
@@ -96,13 +97,13 @@ func (x *exporter) write(ctx context.Context, manifests []*Manifest) error {
 		if err != nil {
 			return err
 		}
-		list.Snapshots = append(list.Snapshots, archiveSnapshot{ID: m.ID, Entries: entries})
+		list.Snapshots = append(list.Snapshots, archive.Snapshot{ID: m.ID, Entries: entries})
 	}
 	b, err := json.Marshal(list)
 	if err != nil {
 		return err
 	}
-	if err := x.entry(archiveName, b); err != nil {
+	if err := x.entry(archive.Name, b); err != nil {
 		return err
 	}
 	for i, m := range manifests {

@@ -3,7 +3,8 @@ package store
 // step is an instant at which a crash must leave the old or the new state.
 type step string
 
-// The steps, in the order in which an operation takes them.
+// The steps, in the order in which an operation takes them; those of plans are named in
+// package plan.
 const (
 	stepBegun       step = "begin: folder made"
 	stepState       step = "commit: state written"
@@ -16,10 +17,6 @@ const (
 	stepDurable     step = "commit: parent synced"
 	stepDeleted     step = "delete: renamed"
 	stepRemoved     step = "delete: removed"
-	stepPlanned     step = "plan: written"
-	stepPlanMade    step = "plan: renamed"
-	stepPlanMoved   step = "plan: one moved"
-	stepPlanDone    step = "plan: all moved"
 	stepMergeLayer  step = "merge: layer written"
 	stepMergeFiles  step = "merge: files written"
 	stepMergeNew    step = "merge: manifest written"

@@ -14,10 +14,12 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"thaw/snapshot/archive"
 	"thaw/snapshot/durable"
 	"thaw/snapshot/format"
 	"thaw/snapshot/layer"
 	"thaw/snapshot/manifest"
+	"thaw/snapshot/plan"
 )
 
 // ImportOptions bound an import.
@@ -43,7 +45,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader, o ImportOptions) (strin
 		return "", fmt.Errorf("store: start decompressing: %w", err)
 	}
 	defer z.Close()
-	dir, err := s.newPlan()
+	dir, err := s.plans().New()
 	if err != nil {
 		return "", err
 	}
@@ -60,7 +62,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader, o ImportOptions) (strin
 	if err := s.at(stepImportWhole); err != nil {
 		return "", err
 	}
-	if decided, err = s.decide(dir, plan{Install: x.order}); err != nil {
+	if decided, err = s.plans().Decide(dir, plan.Plan{Install: x.order}); err != nil {
 		return "", err
 	}
 	s.mu.Lock()
@@ -83,11 +85,11 @@ type importer struct {
 }
 
 func (x *importer) read(ctx context.Context) error {
-	b, err := x.small(archiveName, -1, maxList)
+	b, err := x.small(archive.Name, -1, archive.MaxList)
 	if err != nil {
 		return err
 	}
-	list, err := decodeList(b, x.options.MaxSnapshots, x.options.MaxBytes)
+	list, err := archive.Decode(b, x.options.MaxSnapshots, x.options.MaxBytes)
 	if err != nil {
 		return err
 	}
@@ -112,7 +114,7 @@ func (x *importer) read(ctx context.Context) error {
 }
 
 // snapshot reads one snapshot, gives it a new id and verifies all of it.
-func (x *importer) snapshot(ctx context.Context, from archiveSnapshot) error {
+func (x *importer) snapshot(ctx context.Context, from archive.Snapshot) error {
 	if len(from.Entries) == 0 || from.Entries[0].Name != manifest.FileName {
 		return fmt.Errorf("snapshot %s has no manifest: %w", from.ID, ErrArchive)
 	}
@@ -163,12 +165,12 @@ func (x *importer) snapshot(ctx context.Context, from archiveSnapshot) error {
 }
 
 // matches says whether the list names the manifest's files, and them only.
-func (x *importer) matches(from archiveSnapshot, m *Manifest, encoded []byte) error {
+func (x *importer) matches(from archive.Snapshot, m *Manifest, encoded []byte) error {
 	sizes := map[string]int64{}
 	for _, e := range from.Entries {
 		sizes[e.Name] = e.Size
 	}
-	want, err := entriesOf(m, encoded, func(f File) (int64, error) { return sizes[f.Name], nil })
+	want, err := archive.Entries(m, encoded, func(f File) (int64, error) { return sizes[f.Name], nil })
 	if err != nil {
 		return err
 	}
@@ -200,7 +202,7 @@ func (x *importer) rename(old string, m *Manifest) error {
 }
 
 // file reads one file of a snapshot, from one entry or two, and verifies it.
-func (x *importer) file(ctx context.Context, dir, old string, m *Manifest, f File, entries []archiveEntry) (int, error) {
+func (x *importer) file(ctx context.Context, dir, old string, m *Manifest, f File, entries []archive.Entry) (int, error) {
 	path := filepath.Join(dir, f.Name)
 	if f.Layer {
 		return 2, x.layer(ctx, path, old, m, f, entries[1].Size)

@@ -14,7 +14,7 @@ import (
 // recover finishes what had been decided, removes what had not, and reads the
 // catalogue. A snapshot that cannot be read is kept, with its error.
 func (s *Store) recover() error {
-	if err := s.finishPlans(); err != nil {
+	if err := s.plans().Finish(); err != nil {
 		return err
 	}
 	if err := s.sweepWork(); err != nil {

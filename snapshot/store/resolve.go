@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"thaw/snapshot/durable"
 	"thaw/snapshot/layer"
 	"thaw/snapshot/manifest"
+	"thaw/snapshot/openfiles"
 	"thaw/snapshot/pageindex"
 )
 
@@ -23,13 +25,7 @@ type Chain struct {
 	Disks    []ChainDisk
 
 	lease *Lease
-	uses  []use
-}
-
-// use is a chain's share of a file.
-type use struct {
-	key string
-	o   *opened
+	uses  []*openfiles.File
 }
 
 // Layer is a layer of memory in the store. Key names its content.
@@ -51,8 +47,8 @@ type ChainDisk struct {
 
 // Close gives the files, which the store keeps open, and the lease back.
 func (c *Chain) Close() {
-	for _, u := range c.uses {
-		c.lease.store.giveBack(u.key, u.o)
+	for _, f := range c.uses {
+		f.Release()
 	}
 	c.uses = nil
 	c.lease.Release()
@@ -60,13 +56,12 @@ func (c *Chain) Close() {
 
 // open adds a file to the chain.
 func (c *Chain) open(id, name string, open func() (*os.File, error)) (*os.File, error) {
-	key := id + "/" + name
-	o, err := c.lease.store.acquire(key, open)
+	f, err := c.lease.store.files.Acquire(id+"/"+name, strings.HasPrefix(name, foldPrefix), open)
 	if err != nil {
 		return nil, err
 	}
-	c.uses = append(c.uses, use{key, o})
-	return o.f, nil
+	c.uses = append(c.uses, f)
+	return f.File, nil
 }
 
 // Resolve opens what a restore needs. Every file is verified the first time that

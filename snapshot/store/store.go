@@ -9,6 +9,8 @@ import (
 
 	"thaw/snapshot/durable"
 	"thaw/snapshot/manifest"
+	"thaw/snapshot/openfiles"
+	"thaw/snapshot/plan"
 )
 
 // Options of a store.
@@ -32,6 +34,8 @@ type Store struct {
 	opts Options
 	hook func(step) error
 	lock *os.File
+	// files are those of chains, by snapshot/name.
+	files *openfiles.Cache
 
 	mu       sync.Mutex
 	entries  map[string]*entry          // protected by mu
@@ -40,7 +44,6 @@ type Store struct {
 	editing  map[string]chan struct{}   // manifests being replaced; closed at the end; protected by mu
 	verified map[string]bool            // files, by snapshot/name; protected by mu
 	indexes  indexCache                 // protected by mu
-	files    openedFiles                // protected by mu
 	closed   bool                       // protected by mu
 }
 
@@ -56,7 +59,7 @@ type Problem struct {
 func Open(o Options) (*Store, error) {
 	s := &Store{
 		root: o.Root, opts: o, hook: o.hook, entries: map[string]*entry{}, needed: map[string]map[string]bool{},
-		drafts: map[string]*Draft{}, editing: map[string]chan struct{}{}, verified: map[string]bool{},
+		files: openfiles.New(maxIdle, foldBytes), drafts: map[string]*Draft{}, editing: map[string]chan struct{}{}, verified: map[string]bool{},
 	}
 	for _, dir := range []string{s.root, s.snapshots(), s.work()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -84,12 +87,19 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
-	s.files.forget(func(string) bool { return true })
+	s.files.Close()
 	return s.lock.Close()
 }
 
 func (s *Store) snapshots() string { return filepath.Join(s.root, "snapshots") }
 func (s *Store) work() string      { return filepath.Join(s.root, "work") }
+
+func (s *Store) plans() plan.Folders {
+	return plan.Folders{Work: s.work(), Into: s.snapshots(), At: func(name string) error { return s.at(step(name)) }}
+}
+
+// maxIdle is how many files that no chain uses stay open.
+const maxIdle = 1024
 
 // dir is the folder of a committed snapshot.
 func (s *Store) dir(id string) string { return filepath.Join(s.snapshots(), id) }
