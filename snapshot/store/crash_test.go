@@ -22,14 +22,21 @@ const (
 	crashAt   = "STORE_CRASH_AT" // the step, by number, at which it kills itself
 )
 
-// crashStart is the store that each operation finds: a template, a checkpoint and
+// known is what snapshots of a store must have.
+type known struct {
+	ids   []string
+	mem   [][]byte
+	disks []string
+}
+
+// crashStart makes the store that each operation finds: a template, a checkpoint and
 // two children of it.
-func crashStart(t testing.TB, root string) (ids []string, mem [][]byte) {
+func crashStart(t testing.TB, root string) (k known) {
 	s := open(t, root)
 	defer s.Close()
 	m := newMachine(t, 21)
 	keep := func(id string) string {
-		ids, mem = append(ids, id), append(mem, bytes.Clone(m.mem))
+		k.ids, k.mem, k.disks = append(k.ids, id), append(k.mem, bytes.Clone(m.mem)), append(k.disks, string(m.disk))
 		return id
 	}
 	at := keep(m.mustSave(s, ""))
@@ -37,21 +44,21 @@ func crashStart(t testing.TB, root string) (ids []string, mem [][]byte) {
 		m.run()
 		at = keep(m.mustSave(s, at))
 	}
-	m.mem, m.old = bytes.Clone(mem[1]), bytes.Clone(mem[1])
+	m.mem, m.old, m.disk = bytes.Clone(k.mem[1]), bytes.Clone(k.mem[1]), []byte(k.disks[1])
 	m.run()
-	keep(m.mustSave(s, ids[1]))
+	keep(m.mustSave(s, k.ids[1]))
 	archive, err := os.Create(filepath.Join(root, "archive"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer archive.Close()
-	if err := s.Export(context.Background(), ids[2], archive); err != nil {
+	if err := s.Export(context.Background(), k.ids[2], archive); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(root, "ids"), []byte(strings.Join(ids, " ")), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(root, "ids"), []byte(strings.Join(k.ids, " ")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return ids, mem
+	return k
 }
 
 // crashOps are the operations, and how many snapshots there are before and after.
@@ -120,7 +127,7 @@ func crashChild() bool {
 		t.Fatal(err)
 	}
 	n, armed := 0, false
-	s, err := Open(Options{Root: root, hook: func(p step) error {
+	s, err := Open(Options{Root: root, Folder: testFolder{}, hook: func(p step) error {
 		if !armed {
 			return nil
 		}
@@ -165,12 +172,12 @@ func crash(t *testing.T, op, root string, at int) []string {
 // every snapshot whole, and no debris.
 func TestKilledAtEveryStep(t *testing.T) {
 	tree := memoryDir(t)
-	ids, mem := crashStart(t, tree)
+	k := crashStart(t, tree)
 	for op, want := range crashOps {
 		t.Run(op, func(t *testing.T) {
 			root := copyTree(t, tree)
 			steps := crash(t, op, root, 0)
-			after := judgeCrash(t, root, ids, mem)
+			after := judgeCrash(t, root, k)
 			if after != want.after {
 				t.Fatalf("%d snapshots after it, not %d", after, want.after)
 			}
@@ -178,7 +185,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 			for i, p := range steps {
 				root := copyTree(t, tree)
 				crash(t, op, root, i+1)
-				n := judgeCrash(t, root, ids, mem)
+				n := judgeCrash(t, root, k)
 				if n != 4 && n != want.after {
 					t.Errorf("killed at %q: %d snapshots, neither 4 nor %d", p, n, want.after)
 				}
@@ -192,9 +199,9 @@ func TestKilledAtEveryStep(t *testing.T) {
 }
 
 // judgeCrash opens the store and returns how many snapshots it has.
-func judgeCrash(t *testing.T, root string, ids []string, mem [][]byte) int {
+func judgeCrash(t *testing.T, root string, k known) int {
 	t.Helper()
-	s, err := Open(Options{Root: root})
+	s, err := Open(Options{Root: root, Folder: testFolder{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,15 +209,11 @@ func judgeCrash(t *testing.T, root string, ids []string, mem [][]byte) int {
 	clean(t, s)
 	list := s.List("")
 	for _, i := range list {
-		got := memoryOf(t, s, i.ID)
-		at := slices.Index(ids, i.ID)
+		got, disk := memoryOf(t, s, i.ID), top(t, s, i.ID)
+		at := max(slices.Index(k.ids, i.ID), slices.Index(k.ids, i.Manifest.Origin))
 		switch {
-		case at >= 0 && !bytes.Equal(got, mem[at]):
-			t.Errorf("memory of %s differs", i.ID)
-		case at < 0 && i.Manifest.Origin != "":
-			if at = slices.Index(ids, i.Manifest.Origin); !bytes.Equal(got, mem[at]) {
-				t.Errorf("memory of imported %s differs", i.ID)
-			}
+		case at >= 0 && (!bytes.Equal(got, k.mem[at]) || disk != k.disks[at]):
+			t.Errorf("memory or disk of %s differs", i.ID)
 		case at < 0 && i.Manifest.Kind == Template && !bytes.Equal(got, newMachine(t, 50).mem):
 			t.Errorf("memory of the new template differs")
 		case at < 0 && i.Manifest.Kind == Checkpoint && !bytes.Equal(got, crashMachine(t, s, ids).mem):
@@ -263,12 +266,12 @@ func copyTree(t *testing.T, from string) string {
 // store goes on, and has the old state or the new one.
 func TestFaultAtEveryStep(t *testing.T) {
 	tree := memoryDir(t)
-	ids, mem := crashStart(t, tree)
+	k := crashStart(t, tree)
 	for op, want := range crashOps {
 		for at := 1; ; at++ {
 			root := copyTree(t, tree)
 			n, armed := 0, false
-			s, err := Open(Options{Root: root, hook: func(step) error {
+			s, err := Open(Options{Root: root, Folder: testFolder{}, hook: func(step) error {
 				if n++; armed && n == at {
 					return io.ErrClosedPipe
 				}
@@ -278,20 +281,20 @@ func TestFaultAtEveryStep(t *testing.T) {
 				t.Fatal(err)
 			}
 			n, armed = 0, true
-			err = want.run(t, s, ids)
+			err = want.run(t, s, k.ids)
 			reached := n >= at
 			armed = false
 			if reached && err == nil {
 				t.Errorf("%s: fault %d was not told", op, at)
 			}
-			for _, id := range ids {
+			for _, id := range k.ids {
 				if _, err := s.Get(id); err == nil {
 					memoryOf(t, s, id)
 				}
 			}
 			before := len(s.List(""))
 			s.Close()
-			got := judgeCrash(t, root, ids, mem)
+			got := judgeCrash(t, root, k)
 			if got != 4 && got != want.after {
 				t.Errorf("%s: fault %d left %d snapshots", op, at, got)
 			}

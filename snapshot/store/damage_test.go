@@ -87,7 +87,7 @@ func try(t *testing.T, root string, ids []string, path string, b []byte, name st
 			t.Fatal(err)
 		}
 	}
-	s, err := Open(Options{Root: root})
+	s, err := Open(Options{Root: root, Folder: testFolder{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -191,7 +191,7 @@ func top(t testing.TB, s *Store, id string) string {
 
 func open(t testing.TB, root string) *Store {
 	t.Helper()
-	s, err := Open(Options{Root: root})
+	s, err := Open(Options{Root: root, Folder: testFolder{}})
 	if err != nil {
 		t.Fatal(err)
 	}
