@@ -16,6 +16,7 @@ import (
 	"thaw/broker/fleet"
 	"thaw/broker/fold"
 	"thaw/broker/launch"
+	"thaw/internal/hostinfo"
 	"thaw/snapshot/store"
 )
 
@@ -29,6 +30,9 @@ const (
 	highPercent, lowPercent = 90, 80
 	collectEvery            = time.Minute
 	fleetEnd                = 30 * time.Second
+	// labGuestTimeout is how long a guest may take to freeze or to acknowledge its
+	// generation in the lab, whose CPU is emulated.
+	labGuestTimeout = 30 * time.Second
 )
 
 // templates is what a daemon has to restore machines from; nil when it boots each.
@@ -71,7 +75,12 @@ func openTemplates(o options, c launch.Config) (*templates, error) {
 	for _, p := range t.store.Problems() {
 		c.Log.Warn("snapshot cannot be used", "snapshot", p.ID, "error", p.Err)
 	}
+	var guest time.Duration // the fleet's choice
+	if c.Host.Kind == hostinfo.Lab {
+		guest = labGuestTimeout
+	}
 	t.fleet, err = fleet.New(fleet.Config{
+		AckTimeout: guest, FreezeTimeout: guest,
 		VMM: c.VMM, Init: filepath.Join(o.bin, "thaw-init"), Assets: c.Assets, Yard: c.Yard, Store: t.store, Host: c.Host, Dev: c.Dev,
 		Pool: pool(o), DiskBytes: templateDisk, ReadyTimeout: c.ReadyTimeout, Log: c.Log,
 	})
