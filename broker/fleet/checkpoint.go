@@ -315,7 +315,9 @@ func (s *saving) fill(im *image) (overlay *shared, err error) {
 		}
 		im.disks[i].layers = append(im.disks[i].layers, share(frozen))
 	}
-	im.plan, err = planFile(im.memory, im.data, nil)
+	// What a machine of the parent writes first, one of this writes too.
+	im.hot = s.f.images.hotOf(s.parent.image)
+	im.plan, err = planFile(im.memory, im.data, im.hot)
 	return overlay, err
 }
 

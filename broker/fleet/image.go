@@ -35,7 +35,7 @@ type image struct {
 
 	// Of images, protected by its mu.
 	plan     *shared
-	hot      bool // plan names the pages that will be written
+	hot      *pageindex.Index // pages that will be written, as plan has them; nil: not known yet
 	refs     int
 	stored   bool           // it is in the store
 	unleased map[*held]bool // uses from before it was

@@ -215,11 +215,22 @@ func (x *images) planOf(im *image) *shared {
 	return im.plan.use()
 }
 
-// hasHot says whether the image's hot pages are known.
-func (x *images) hasHot(im *image) bool {
+// hotOf returns the pages that a machine of the image is going to write, as far as that
+// is known; nil: not yet.
+func (x *images) hotOf(im *image) *pageindex.Index {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return im.hot
+}
+
+// hotOfTemplate is hotOf for a template that may not be open.
+func (x *images) hotOfTemplate(id string) *pageindex.Index {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if im := x.byID[id]; im != nil {
+		return im.hot
+	}
+	return nil
 }
 
 // setHot notes the pages that a machine of this image is going to write.
@@ -231,6 +242,6 @@ func (x *images) setHot(im *image, hot *pageindex.Index) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	im.plan.release()
-	im.plan, im.hot = plan, true
+	im.plan, im.hot = plan, hot
 	return nil
 }

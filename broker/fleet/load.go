@@ -90,7 +90,8 @@ func (x *images) open(ctx context.Context, c *store.Chain) (_ *image, err error)
 			im.diskSize = d.Size
 		}
 	}
-	im.plan, err = planFile(im.memory, im.data, nil)
+	im.hot = x.hotOfTemplate(im.template)
+	im.plan, err = planFile(im.memory, im.data, im.hot)
 	return im, err
 }
 

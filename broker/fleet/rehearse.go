@@ -84,7 +84,7 @@ func (f *Fleet) practise(ctx context.Context, s *shell, im *image, p part, r *Re
 // ready ahead.
 func (f *Fleet) rollBackRehearsal(ctx context.Context, s *shell, im *image, r *Record, c *clock) error {
 	var record *os.File
-	if !f.images.hasHot(im) {
+	if f.images.hotOf(im) == nil {
 		var err error
 		if record, err = layer.NewMemfd("thaw-record", 0); err != nil {
 			return err
