@@ -39,8 +39,7 @@ func New(file *os.File) *Scanner {
 
 // Private appends to list the pages of mem that are private: written since a
 // private mapping was made, or of anonymous memory. Pages that were only read are
-// not among them, and pages that are swapped out are. It returns how many pages
-// there are in the whole list.
+// not among them, and pages that are swapped out are.
 func (s *Scanner) Private(mem []byte, list []Range) ([]Range, error) {
 	return s.scan(mem, list, scanArg{
 		// Present or swapped, and neither of a file nor the page of zeros.
@@ -48,33 +47,68 @@ func (s *Scanner) Private(mem []byte, list []Range) ([]Range, error) {
 	})
 }
 
-// scan runs over mem, call by call, and joins neighbours.
+// Written appends to list those of the private pages that are not write-protected:
+// written since Protect, or made since. Preconditions: mem is registered with a
+// userfaultfd; without one nothing is protected.
+func (s *Scanner) Written(mem []byte, list []Range) ([]Range, error) {
+	return s.scan(mem, list, written)
+}
+
+// Protect write-protects the pages of mem that Written would tell of, and calls f with
+// them, in no order and some twice. They are told of again once they have been
+// written. A page is told of and protected in one step: whoever reads it after Protect
+// misses nothing that was written before, and the next call tells of what is written
+// later. mem must be registered with a userfaultfd that resolves faults
+// asynchronously; other memory gives an error that wraps ErrNotSupported.
+//
+// Whoever has shadows of the page tables, as KVM does, is told to drop those of the
+// whole of mem, protected or not: give it the parts that matter.
+func (s *Scanner) Protect(mem []byte, f func(Range)) error {
+	arg := written
+	arg.flags = wpMatching | checkWPAsync
+	return s.each(mem, arg, f)
+}
+
+// written are private pages that are not protected.
+var written = scanArg{inverted: isFile | isZero, mask: isWritten | isFile | isZero, any: isPresent | isSwapped}
+
+// scan runs over mem and joins neighbours.
 func (s *Scanner) scan(mem []byte, list []Range, arg scanArg) ([]Range, error) {
+	told := uint32(0)
+	err := s.each(mem, arg, func(r Range) {
+		end := r.First + r.Count
+		// Where its answer is full, the kernel (seen on 6.18) goes back to the
+		// start of a page table and tells of its pages once more.
+		if first := max(r.First, told); first < end {
+			list = Append(list, Range{First: first, Count: end - first})
+			told = end
+		}
+	})
+	return list, err
+}
+
+// each runs over mem, call by call.
+func (s *Scanner) each(mem []byte, arg scanArg, f func(Range)) error {
 	start := address(mem)
 	arg.start, arg.end = start, start+uint64(len(mem))
-	told := start
 	for arg.start < arg.end {
 		n, end, err := s.call(&arg)
 		if err != nil {
-			if errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EINVAL) {
+			// EPERM: not asynchronous, where that was asked for.
+			if errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) {
 				err = fmt.Errorf("%w: %w", err, ErrNotSupported)
 			}
-			return list, fmt.Errorf("pagemap: scan %d bytes: %w", len(mem), err)
+			return fmt.Errorf("pagemap: scan %d bytes: %w", len(mem), err)
 		}
 		for _, r := range s.regions[:n] {
-			// Where its answer is full, the kernel (seen on 6.18) goes back to
-			// the start of a page table and tells of its pages once more.
-			if r.start = max(r.start, told); r.start < r.end {
-				list = Append(list, Range{First: uint32((r.start - start) / PageSize), Count: uint32((r.end - r.start) / PageSize)})
-				told = r.end
-			}
+			f(Range{First: uint32((r.start - start) / PageSize), Count: uint32((r.end - r.start) / PageSize)})
 		}
 		if end <= arg.start {
-			return list, fmt.Errorf("pagemap: scan stands still at byte %d", arg.start-start)
+			return fmt.Errorf("pagemap: scan stands still at byte %d", arg.start-start)
 		}
 		arg.start = end
 	}
-	return list, nil
+	return nil
 }
 
 // Append adds r, which lies behind all of list, and joins it with the last range

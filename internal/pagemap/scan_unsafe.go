@@ -8,10 +8,17 @@ import (
 
 // Categories of a page, include/uapi/linux/fs.h (PAGE_IS_…).
 const (
+	isWritten = 1 << 1 // not protected by a userfaultfd
 	isFile    = 1 << 2
 	isPresent = 1 << 3
 	isSwapped = 1 << 4
 	isZero    = 1 << 5 // PAGE_IS_PFNZERO
+)
+
+// Flags of a scan (PM_SCAN_…).
+const (
+	wpMatching   = 1 << 0
+	checkWPAsync = 1 << 1
 )
 
 // scanArg mirrors struct pm_scan_arg.

@@ -1,0 +1,65 @@
+package uffd
+
+import (
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Requests, include/uapi/linux/userfaultfd.h.
+const (
+	requestNew          = 0xaa00     // USERFAULTFD_IOC_NEW, of the device
+	requestAPI          = 0xc018aa3f // UFFDIO_API
+	requestRegister     = 0xc020aa00 // UFFDIO_REGISTER
+	requestUnregister   = 0x8010aa01 // UFFDIO_UNREGISTER
+	requestWriteProtect = 0xc018aa06 // UFFDIO_WRITEPROTECT
+
+	apiVersion   = 0xaa   // UFFD_API
+	registerWP   = 1 << 1 // UFFDIO_REGISTER_MODE_WP
+	writeProtect = 1 << 0 // UFFDIO_WRITEPROTECT_MODE_WP
+)
+
+// api mirrors struct uffdio_api.
+type api struct {
+	version, features, ioctls uint64
+}
+
+// register mirrors struct uffdio_register.
+type register struct {
+	r            Range
+	mode, ioctls uint64
+}
+
+// protection mirrors struct uffdio_writeprotect.
+type protection struct {
+	r    Range
+	mode uint64
+}
+
+// Of returns where mem is. It must not be memory of Go's own.
+func Of(mem []byte) Range {
+	return Range{Start: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))), Length: uint64(len(mem))}
+}
+
+func ioctl[T any](f *os.File, request uintptr, arg *T) error {
+	for {
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), request, uintptr(unsafe.Pointer(arg)))
+		if errno == unix.EINTR {
+			continue
+		}
+		if errno != 0 {
+			return errno
+		}
+		return nil
+	}
+}
+
+// plainIoctl is one whose argument and answer are numbers.
+func plainIoctl(f *os.File, request, arg uintptr) (int, error) {
+	v, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), request, arg)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(v), nil
+}
