@@ -3,7 +3,6 @@ package memimage
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 
@@ -18,21 +17,20 @@ import (
 // one after the other. Candidates may be added more than once: while the guest
 // runs, and once more, those that it has written meanwhile, when it is paused.
 type Delta struct {
+	// Taken is called for each page that is taken, with what it holds; may be
+	// nil. The bytes may change at any time, and must not be changed.
+	Taken func(page uint32, b []byte)
+
 	image *Image
 	host  []byte
 	out   *os.File
-	// slots says where a page that differs is in out; zeroSlot where it is
-	// all zeros and in no file.
-	slots map[uint32]uint32
+	slots slots
 	next  uint32 // slot
 	stats DeltaStats
 	// A batch of pages that follow each other in out.
 	batch   [][]byte
 	batchAt uint32
 }
-
-// zeroSlot marks a page of zeros.
-const zeroSlot = ^uint32(0)
 
 // batchPages is how many pages one system call writes (IOV_MAX).
 const batchPages = 1024
@@ -48,7 +46,7 @@ func (x *Image) NewDelta(mem *guestmem.Memory, out *os.File) (*Delta, error) {
 	if err := x.fits(mem); err != nil {
 		return nil, err
 	}
-	return &Delta{image: x, host: mem.Host(), out: out, slots: map[uint32]uint32{}, batch: make([][]byte, 0, batchPages)}, nil
+	return &Delta{image: x, host: mem.Host(), out: out, slots: newSlots(x.plan.Memory.Pages), batch: make([][]byte, 0, batchPages)}, nil
 }
 
 // Candidates returns the pages that can differ from the image when private are
@@ -64,19 +62,23 @@ func (d *Delta) Add(candidates []pagemap.Range) error {
 		d.stats.Candidates += int(r.Count)
 		for page := r.First; page < r.First+r.Count; page++ {
 			now := d.host[uint64(page)*pageSize:][:pageSize]
-			slot, taken := d.slots[page]
-			switch {
-			case bytes.Equal(now, was.page(page)):
+			if bytes.Equal(now, was.page(page)) {
 				d.stats.Same++
-				delete(d.slots, page)
+				d.slots.set(page, noSlot)
+				continue
+			}
+			if d.Taken != nil {
+				d.Taken(page, now)
+			}
+			switch slot := d.slots.get(page); {
 			case bytes.Equal(now, zeros[:]):
-				d.slots[page] = zeroSlot
-			case taken && slot != zeroSlot:
+				d.slots.set(page, zeroSlot)
+			case slot != noSlot && slot != zeroSlot:
 				if err := d.write(slot, now); err != nil {
 					return err
 				}
 			default:
-				d.slots[page] = d.next
+				d.slots.set(page, d.next)
 				if err := d.write(d.next, now); err != nil {
 					return err
 				}
@@ -128,15 +130,15 @@ func (d *Delta) Stats() DeltaStats { return d.stats }
 // its first overlay.
 func (d *Delta) Index() *pageindex.Index {
 	x := pageindex.NewBuilder(d.image.plan.Memory.Pages)
-	for _, page := range slices.Sorted(maps.Keys(d.slots)) {
-		r := pageindex.Run{First: page, Count: 1, Source: pageindex.FirstOverlay, At: d.slots[page]}
-		if r.At == zeroSlot {
+	d.slots.all(func(page, slot uint32) {
+		r := pageindex.Run{First: page, Count: 1, Source: pageindex.FirstOverlay, At: slot}
+		if slot == zeroSlot {
 			r.Source, r.At = pageindex.Zero, 0
 		}
 		if err := x.Add(r); err != nil {
 			panic(err) // a page of ours beyond our memory: a programming error
 		}
-	}
+	})
 	return x.Index()
 }
 
