@@ -65,26 +65,27 @@ func crashStart(t testing.TB, root string) (k known) {
 var crashOps = map[string]struct {
 	after int
 	run   func(t testing.TB, s *Store, ids []string) error
+	done  func(s *Store, ids []string) bool // where the number of snapshots does not tell
 }{
-	"template": {5, func(t testing.TB, s *Store, ids []string) error {
+	"template": {after: 5, run: func(t testing.TB, s *Store, ids []string) error {
 		_, err := newMachine(t, 50).save(s, "")
 		return err
 	}},
-	"checkpoint": {5, func(t testing.TB, s *Store, ids []string) error {
+	"checkpoint": {after: 5, run: func(t testing.TB, s *Store, ids []string) error {
 		_, err := crashMachine(t, s, ids).save(s, ids[2])
 		return err
 	}},
-	"merge": {4, func(t testing.TB, s *Store, ids []string) error {
+	"merge": {after: 4, run: func(t testing.TB, s *Store, ids []string) error {
 		_, err := s.Merge(context.Background(), ids[2])
 		return err
-	}},
-	"annotate": {4, func(t testing.TB, s *Store, ids []string) error {
+	}, done: func(s *Store, ids []string) bool { return s.entries[ids[2]].m.Parent == ids[0] }},
+	"annotate": {after: 4, run: func(t testing.TB, s *Store, ids []string) error {
 		_, err := s.Annotate(ids[1], func(m *Manifest) { m.Pinned = true })
 		return err
-	}},
-	"delete":  {3, func(t testing.TB, s *Store, ids []string) error { return s.Delete(ids[2], false) }},
-	"cascade": {1, func(t testing.TB, s *Store, ids []string) error { return s.Delete(ids[1], true) }},
-	"import": {7, func(t testing.TB, s *Store, ids []string) error {
+	}, done: func(s *Store, ids []string) bool { return s.entries[ids[1]].m.Pinned }},
+	"delete":  {after: 3, run: func(t testing.TB, s *Store, ids []string) error { return s.Delete(ids[2], false) }},
+	"cascade": {after: 1, run: func(t testing.TB, s *Store, ids []string) error { return s.Delete(ids[1], true) }},
+	"import": {after: 7, run: func(t testing.TB, s *Store, ids []string) error {
 		f, err := os.Open(filepath.Join(s.root, "archive"))
 		if err != nil {
 			return err
@@ -216,7 +217,7 @@ func judgeCrash(t *testing.T, root string, k known) int {
 			t.Errorf("memory or disk of %s differs", i.ID)
 		case at < 0 && i.Manifest.Kind == Template && !bytes.Equal(got, newMachine(t, 50).mem):
 			t.Errorf("memory of the new template differs")
-		case at < 0 && i.Manifest.Kind == Checkpoint && !bytes.Equal(got, crashMachine(t, s, ids).mem):
+		case at < 0 && i.Manifest.Kind == Checkpoint && !bytes.Equal(got, crashMachine(t, s, k.ids).mem):
 			t.Errorf("memory of the new checkpoint differs")
 		}
 	}
@@ -227,12 +228,19 @@ func judgeCrash(t *testing.T, root string, k known) int {
 // nothing that it wrote, so that syncing to a disk would show nothing more.
 func memoryDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "store-test-")
+	dir, err := os.MkdirTemp(memoryRoot(), "store-test-")
 	if err != nil {
-		return t.TempDir()
+		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
+}
+
+func memoryRoot() string {
+	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
+		return "/dev/shm"
+	}
+	return os.TempDir()
 }
 
 // copyTree copies a store.
