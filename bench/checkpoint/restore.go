@@ -118,7 +118,9 @@ func (r *rig) restores(ctx context.Context, k restoring) ([]Metric, error) {
 			continue
 		}
 		metric := distribution(m.name, unitMilliseconds, m.samples).withFloor(milliseconds(least))
-		metric.Detail, metric.Phases = detail, parts.medians()
+		if metric.Detail = detail; list == nil {
+			metric.Phases = parts.medians()
+		}
 		list = append(list, metric)
 	}
 	return list, nil

@@ -80,7 +80,9 @@ func (r *rig) rollbacks(ctx context.Context) (list []Metric, err error) {
 	}{{rollbackRuns, runs}, {rollbackAck, acks}, {rollbackPython, outs}} {
 		metric := distribution(m.name, unitMilliseconds, m.samples).withFloor(milliseconds(least))
 		metric.Detail = fmt.Sprintf("%d pages private, %d put back; %s", pages, changed, parts.text())
-		metric.Phases = parts.medians()
+		if list == nil {
+			metric.Phases = parts.medians()
+		}
 		list = append(list, metric)
 	}
 	return list, nil

@@ -5,16 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
 
 	"thaw/bench/report"
-	"thaw/bench/samples"
-	"thaw/internal/hostinfo"
-	"thaw/kernel"
-	"thaw/rootfs"
 )
 
 // Config says what to measure and with what.
@@ -64,26 +59,15 @@ func (r *rig) parts() []part {
 // Run measures everything and reports whether all could be measured. What it makes on
 // the host is gone when it returns, also when ctx is cancelled.
 func Run(ctx context.Context, cfg Config, out Output) (complete bool, err error) {
-	info := hostinfo.Detect()
-	if info.Kind == hostinfo.None {
-		return false, errors.New("checkpoint: no machine can run on this host: `thaw doctor` says what is missing")
-	}
-	host := fmt.Sprintf("%s, %s, Linux %s", info.Kind, info.CPUModel, info.Kernel)
-	r := &rig{cfg: cfg, n: cfg.N, templates: map[string]bool{}}
-	if r.n == 0 {
-		r.n = pick(cfg.Quick, 30, 200)
-	}
-	if err := r.known(); err != nil {
+	if err := (&rig{cfg: cfg}).known(); err != nil {
 		return false, err
 	}
-	for _, w := range report.Busy() {
-		out.Warning(w)
+	r, host, err := open(ctx, cfg, "checkpoint", out.Warning)
+	if err != nil {
+		return false, err
 	}
+	defer func() { err = errors.Join(err, r.end()) }()
 	out.Host(host)
-	if err := r.prepare(ctx, host); err != nil {
-		return false, err
-	}
-	defer func() { err = errors.Join(err, r.close(), r.raw.Close(), os.RemoveAll(r.dir)) }()
 	complete = true
 	for _, p := range r.parts() {
 		if !r.wants(p.metrics) {
@@ -106,38 +90,6 @@ func Run(ctx context.Context, cfg Config, out Output) (complete bool, err error)
 		}
 	}
 	return complete, nil
-}
-
-// prepare makes what is needed to measure.
-func (r *rig) prepare(ctx context.Context, host string) (err error) {
-	kernelPath := r.cfg.Kernel
-	if kernelPath == "" {
-		k, err := kernel.Tuned(ctx, r.cfg.Progress)
-		if err != nil {
-			return err
-		}
-		kernelPath = k.Path
-	}
-	for _, image := range []string{imagePython, imageNode} {
-		if _, err := rootfs.Build(ctx, image, r.cfg.Progress); err != nil {
-			return err
-		}
-	}
-	if r.dir, err = os.MkdirTemp("", "thaw-bench-"); err != nil {
-		return fmt.Errorf("checkpoint: make temporary folder: %w", err)
-	}
-	if r.cfg.RawDir != "" {
-		if r.raw, err = samples.Create(r.cfg.RawDir, "checkpoint"); err == nil {
-			err = r.raw.Add("host", host)
-		}
-	}
-	if err == nil {
-		err = r.start(ctx, kernelPath)
-	}
-	if err != nil {
-		return errors.Join(err, r.close(), r.raw.Close(), os.RemoveAll(r.dir))
-	}
-	return nil
 }
 
 // known refuses metrics that do not exist.

@@ -37,7 +37,7 @@ func (p *program) checkpoint() *cobra.Command {
 
 // checkpointOutput prints results as they come.
 func (p *program) checkpointOutput(phases bool) checkpoint.Output {
-	warning := func(w string) { fmt.Fprintln(p.stderr, "bench: the host is busy, figures are worse than they are: "+w) }
+	warning := p.busy
 	if p.json {
 		e := json.NewEncoder(p.stdout)
 		return checkpoint.Output{

@@ -67,3 +67,8 @@ func (p *program) begin() error {
 	p.bin = filepath.Dir(exe)
 	return nil
 }
+
+// busy warns of what makes figures worse.
+func (p *program) busy(what string) {
+	fmt.Fprintln(p.stderr, "bench: the host is busy, figures are worse than they would be: "+what)
+}

@@ -1,0 +1,1 @@
+"""A small package that is edited and tested at each step."""
