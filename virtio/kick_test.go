@@ -132,6 +132,50 @@ func TestStartPaused(t *testing.T) {
 	w.Stop()
 }
 
+// slow is a Watcher that takes its time to find that there is nothing to do.
+type slow struct {
+	watching
+	entered, leave chan struct{}
+}
+
+func (r *slow) Enable() bool {
+	r.entered <- struct{}{}
+	<-r.leave
+	return false
+}
+
+// A Pause that comes while a worker is about to sleep does not cost it the second
+// descriptor.
+func TestPauseBeforeWatch(t *testing.T) {
+	k := newKick(t)
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	defer write.Close()
+	r := &slow{watching: watching{fd: int(read.Fd())}, entered: make(chan struct{}), leave: make(chan struct{})}
+	w, _ := start(r, k, false)
+	<-r.entered
+	paused := make(chan struct{})
+	go func() {
+		defer close(paused)
+		w.Pause()
+	}()
+	await(t, "pause", func() bool { return w.goal.Load() == goalPause })
+	r.leave <- struct{}{}
+	<-paused
+	w.Resume()
+	select {
+	case <-r.entered:
+		r.leave <- struct{}{}
+	case <-time.After(10 * time.Second):
+		t.Fatal("worker sleeps without its second descriptor")
+	}
+	await(t, "watch", r.watched.Load)
+	w.Stop()
+}
+
 // timed is a handler that is kicked for something that is not in its ring.
 type timed struct{ ring }
 

@@ -197,9 +197,16 @@ func (w *Worker) turn(work func() error) (watch int) {
 		w.goal.Store(goalEnd)
 		return noWatch
 	}
-	if h, ok := w.handler.(Watcher); ok && w.armed && w.goal.Load() == goalRun {
+	h, ok := w.handler.(Watcher)
+	if !ok || !w.armed {
+		return noWatch
+	}
+	if w.goal.Load() == goalRun {
 		return h.Watch()
 	}
+	// A Pause waits for the end of this turn. We sleep on the kick alone now, so
+	// Resume must wake us.
+	w.armed = false
 	return noWatch
 }
 
