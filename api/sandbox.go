@@ -9,6 +9,7 @@ type SandboxRequest struct {
 	MemoryMiB       int64  `json:"memory_mib,omitempty" doc:"Memory of the machine, rounded up to a class; a snapshot has its own" minimum:"1"`
 	VCPUs           int    `json:"vcpus,omitempty" doc:"vCPUs, rounded up to a class; a snapshot has its own" minimum:"1"`
 	LifetimeSeconds int64  `json:"lifetime_seconds,omitempty" doc:"When it is removed by itself: an hour, unless said; a day at most" minimum:"1" maximum:"86400"`
+	Policy          string `json:"policy,omitempty" doc:"When it is checkpointed by itself, after a cell or a program: never, every-step, every:N or when-changed" maxLength:"64" example:"every:5"`
 	// Shell is for measurements. The sandbox's record tells what served it.
 	Shell Shell `json:"shell,omitempty" doc:"For measurements: generic leaves rehearsed shells alone, rehearsed takes one if it is ready, as without this" enum:"generic,rehearsed"`
 }
@@ -31,6 +32,7 @@ type Sandbox struct {
 	MemoryMiB  int64        `json:"memory_mib" doc:"Memory of the machine"`
 	VCPUs      int          `json:"vcpus"`
 	Origin     string       `json:"origin" doc:"Snapshot that it was made from"`
+	Policy     string       `json:"policy" doc:"When it is checkpointed by itself"`
 	Snapshot   string       `json:"snapshot" doc:"Snapshot that it is a continuation of: the last one that was made of it or that it was rolled back to"`
 	Generation uint64       `json:"generation" doc:"Changes with every restore, fork and rollback"`
 	Created    time.Time    `json:"created"`
@@ -82,6 +84,7 @@ type RunResult struct {
 	Exit *Exit `json:"exit,omitempty" doc:"Of a program, or of an interpreter that the cell ended: how it ended"`
 
 	Error      *Error     `json:"error,omitempty" doc:"Why there is no other result"`
+	Checkpoint *Record    `json:"checkpoint,omitempty" doc:"What the checkpoint took that the sandbox's policy had made afterwards"`
 	DurationMS float64    `json:"duration_ms"`
 	Usage      *Usage     `json:"usage,omitempty" doc:"Of a program"`
 	Stdout     StreamInfo `json:"stdout"`

@@ -9,6 +9,7 @@ import (
 
 	"thaw/api"
 	"thaw/broker/admission"
+	"thaw/broker/ahead"
 	"thaw/broker/catalogue"
 	"thaw/broker/inputs"
 )
@@ -21,8 +22,7 @@ type Broker struct {
 	most   api.Limits
 
 	snapshots *catalogue.Catalogue // nil without a fleet
-	templates templates
-	abandon   context.CancelFunc // the making of templates
+	templates *ahead.Maker[templateKey]
 
 	running sync.WaitGroup // one for each unfinished job, sandbox and checkpoint
 
@@ -67,9 +67,12 @@ func New(cfg Config) (*Broker, error) {
 			Sandboxes: b.sandboxesBySnapshot, Go: b.running.Go, Log: cfg.Log,
 		})
 	}
-	b.templates.making = map[templateKey]*making{}
-	b.templates.begin = b.running.Go
-	b.templates.ctx, b.abandon = context.WithCancel(context.Background())
+	b.templates = ahead.New(ahead.Options[templateKey]{
+		Make: func(ctx context.Context, k templateKey) (string, error) {
+			return cfg.Fleet.Template(ctx, k.image, k.class)
+		},
+		Go: b.running.Go, Retry: templateRetry,
+	})
 	return b, nil
 }
 
@@ -93,7 +96,7 @@ func (b *Broker) Shutdown(ctx context.Context) error {
 	jobs := append([]*job(nil), b.order...)
 	sandboxes := append([]*sandbox(nil), b.sandboxOrder...)
 	b.mu.Unlock()
-	b.abandon()
+	b.templates.Close()
 	reason := api.Errorf(api.CodeDaemonStopping, "the daemon was told to stop")
 	for _, j := range jobs {
 		j.decide(api.StateFailed, reason)

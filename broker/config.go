@@ -6,6 +6,7 @@ import (
 
 	"thaw/broker/admission"
 	"thaw/internal/hostinfo"
+	"thaw/snapshot/policy"
 )
 
 // Config is what a daemon is told at start. Zero values get defaults.
@@ -17,6 +18,7 @@ type Config struct {
 	Launcher Launcher
 	Fleet    Fleet // nil: every machine is booted, and there are no sandboxes
 	Log      *slog.Logger
+	Records  *policy.Writer // of checkpoints; nil: none are written
 
 	Capacity admission.Need // for machines, reserves taken off; zero: from the host
 	MaxQueue int            // jobs that wait for admission

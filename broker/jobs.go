@@ -102,9 +102,11 @@ func (b *Broker) countOpen(tenant string) (open, waiting int) {
 	return open, waiting
 }
 
-func (j *job) over() bool {
+func (j *job) over() bool { return closed(j.ended) }
+
+func closed(c <-chan struct{}) bool {
 	select {
-	case <-j.ended:
+	case <-c:
 		return true
 	default:
 		return false

@@ -9,6 +9,7 @@ import (
 
 	"thaw/api"
 	"thaw/broker/admission"
+	"thaw/broker/steps"
 )
 
 // The life of a sandbox. It is made in one call: there is none before its guest has
@@ -33,6 +34,7 @@ type sandbox struct {
 	expires time.Time
 	ticket  *admission.Ticket
 	machine WarmMachine
+	steps   *steps.Steps
 
 	turn  chan struct{} // holds one token: the right to change the machine
 	end   chan struct{} // closed to end it
@@ -52,7 +54,7 @@ func (s *sandbox) view() api.Sandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := api.Sandbox{
-		ID: s.id, State: s.state, Image: s.image, MemoryMiB: s.class.MemoryMiB, VCPUs: s.class.VCPUs, Origin: s.origin, Snapshot: s.snapshot,
+		ID: s.id, State: s.state, Image: s.image, MemoryMiB: s.class.MemoryMiB, VCPUs: s.class.VCPUs, Origin: s.origin, Policy: s.steps.Policy(), Snapshot: s.snapshot,
 		Generation: s.machine.Record().Generation, Created: s.created, Expires: s.expires, Record: s.record,
 	}
 	if s.state == api.SandboxEnded {

@@ -21,6 +21,7 @@ func TestSandboxRefusals(t *testing.T) {
 		"missing image":       {api.SandboxRequest{Image: "node"}, api.CodeAssetMissing},
 		"unknown snapshot":    {api.SandboxRequest{Snapshot: "nothing"}, api.CodeSnapshotNotFound},
 		"too large":           {api.SandboxRequest{Image: "python", MemoryMiB: 1 << 20}, api.CodeLimitImpossible},
+		"unknown policy":      {api.SandboxRequest{Image: "python", Policy: "sometimes"}, api.CodeRequestInvalid},
 		"too long":            {api.SandboxRequest{Image: "python", LifetimeSeconds: 86401}, api.CodeLimitImpossible},
 		"overflowing a clock": {api.SandboxRequest{Image: "python", LifetimeSeconds: 1 << 62}, api.CodeLimitImpossible},
 	} {

@@ -64,10 +64,16 @@ func (b *Broker) checkpoint(ctx context.Context, s *sandbox, spec CheckpointSpec
 	state := s.state
 	s.mu.Unlock()
 	s.note(r, c.ID(), state)
-	return b.snapshots.Of(s.tenant).Add(c, api.Snapshot{
+	s.steps.Reset()
+	p := b.snapshots.Of(s.tenant).Add(c, api.Snapshot{
 		Name: spec.Name, Labels: spec.Labels, Image: s.image, MemoryMiB: s.class.MemoryMiB, VCPUs: s.class.VCPUs, Created: time.Now().UTC(),
 		Generation: s.machine.Record().Generation,
-	}), nil
+	})
+	b.running.Go(func() {
+		err := p.Wait(context.Background())
+		s.steps.Taken(spec.Labels[labelMadeFor] != madeForPolicy, c.Record(), err)
+	})
+	return p, nil
 }
 
 // failed sorts the failure of an operation: a machine that it has cost ends its
@@ -115,6 +121,7 @@ func (b *Broker) Rollback(ctx context.Context, tenant, id string, r api.Rollback
 		return api.Sandbox{}, b.failed(s, err)
 	}
 	s.note(record, target, api.SandboxRunning)
+	s.steps.Reset()
 	return b.sandboxView(s), nil
 }
 
@@ -139,7 +146,7 @@ func (b *Broker) Fork(ctx context.Context, tenant, id string, r api.ForkRequest)
 		}
 	}
 	var answer api.ForkAnswer
-	made, err := b.makeSandboxes(ctx, tenant, from, r.Count, r.LifetimeSeconds, func(ctx context.Context, specs []RestoreSpec) ([]WarmMachine, error) {
+	made, err := b.makeSandboxes(ctx, tenant, wanted{from, r.Count, r.LifetimeSeconds, s.steps.Policy()}, func(ctx context.Context, specs []RestoreSpec) ([]WarmMachine, error) {
 		answer.Snapshot = from.ID
 		if from.ID == "" { // only now: there is room for the forks
 			p, err := b.checkpoint(ctx, s, CheckpointSpec{Labels: map[string]string{labelMadeFor: "fork"}})
@@ -164,7 +171,10 @@ func (b *Broker) Fork(ctx context.Context, tenant, id string, r api.ForkRequest)
 }
 
 // labelMadeFor says what a snapshot was made for that nobody asked for by itself.
-const labelMadeFor = "thaw.made-for"
+const (
+	labelMadeFor  = "thaw.made-for"
+	madeForPolicy = "policy"
+)
 
 // Pause stops a sandbox's vCPUs. Its memory stays.
 func (b *Broker) Pause(ctx context.Context, tenant, id string) (api.Sandbox, error) {

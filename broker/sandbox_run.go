@@ -146,7 +146,26 @@ func (r *Run) Do(ctx context.Context, emit Emit) api.RunResult {
 	stderr.flush()
 	result.DurationMS = milliseconds(time.Since(begin))
 	result.Stdout, result.Stderr = stdout.stats(result.Stdout.Dropped), stderr.stats(result.Stderr.Dropped)
+	if result.Error == nil {
+		r.step(ctx, &result)
+	}
 	return result
+}
+
+// step asks the sandbox's policy for a checkpoint after what ran. One that fails is no
+// failure of what ran.
+func (r *Run) step(ctx context.Context, result *api.RunResult) {
+	s := r.sandbox
+	if !s.steps.Done() {
+		return
+	}
+	p, err := r.broker.checkpoint(ctx, s, CheckpointSpec{Labels: map[string]string{labelMadeFor: madeForPolicy}})
+	if err != nil {
+		s.steps.Taken(false, api.Record{}, err)
+		r.broker.cfg.Log.Warn("checkpoint of a policy failed", "sandbox", s.id, "error", err)
+		return
+	}
+	result.Checkpoint = p.Snapshot().Record
 }
 
 // code runs a cell.
@@ -213,12 +232,10 @@ func (r *Run) failure(ctx context.Context, err error) *api.Error {
 	if rewound != r.rewound {
 		return api.Errorf(api.CodeRolledBack, "sandbox %s was rolled back while this ran", s.id)
 	}
-	select {
-	case <-s.end:
+	if closed(s.end) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return api.Errorf(api.CodeSandboxState, "sandbox %s ended while this ran", s.id).WithCause(s.reason)
-	default:
 	}
 	if ctx.Err() != nil {
 		return r.overtime()

@@ -342,3 +342,25 @@ func TestExecInSandbox(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+func TestPolicyCheckpoints(t *testing.T) {
+	b := withFleet(t, newFakeFleet())
+	s := sandboxOf(t, b, api.SandboxRequest{Image: "python", Policy: "every:2"})
+	var taken []bool
+	for range 4 {
+		_, r := cell(t, b, s.ID, "x")
+		taken = append(taken, r.Checkpoint != nil)
+	}
+	if fmt.Sprint(taken) != "[false true false true]" || s.Policy != "every:2" {
+		t.Errorf("taken %v under %s", taken, s.Policy)
+	}
+	// A checkpoint by hand, and a rollback, begin to count anew; forks inherit it.
+	cell(t, b, s.ID, "x")
+	saved(t, b, s.ID, api.CheckpointRequest{Durable: true})
+	if _, r := cell(t, b, s.ID, "x"); r.Checkpoint != nil {
+		t.Error("it counted over a checkpoint")
+	}
+	if f, err := b.Fork(t.Context(), me, s.ID, api.ForkRequest{}); err != nil || f.Sandboxes[0].Policy != "every:2" {
+		t.Errorf("%+v, %v", f, err)
+	}
+}

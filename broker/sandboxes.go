@@ -11,6 +11,8 @@ import (
 	"thaw/api"
 	"thaw/broker/admission"
 	"thaw/broker/catalogue"
+	"thaw/broker/steps"
+	"thaw/snapshot/policy"
 )
 
 const (
@@ -61,7 +63,7 @@ func (b *Broker) CreateSandbox(ctx context.Context, tenant string, r api.Sandbox
 	if err != nil {
 		return api.Sandbox{}, refuse(err)
 	}
-	made, err := b.makeSandboxes(ctx, tenant, from, 1, r.LifetimeSeconds, func(ctx context.Context, specs []RestoreSpec) ([]WarmMachine, error) {
+	made, err := b.makeSandboxes(ctx, tenant, wanted{from, 1, r.LifetimeSeconds, r.Policy}, func(ctx context.Context, specs []RestoreSpec) ([]WarmMachine, error) {
 		specs[0].Shell = r.Shell
 		m, err := fleet.Restore(ctx, specs[0])
 		return []WarmMachine{m}, err
@@ -96,10 +98,19 @@ func (b *Broker) templateFor(ctx context.Context, fleet Fleet, r api.SandboxRequ
 	return catalogue.Owned{Snapshot: api.Snapshot{ID: id, Kind: api.KindTemplate, Image: p.image, MemoryMiB: class.MemoryMiB, VCPUs: class.VCPUs}}, nil
 }
 
-// makeSandboxes admits n machines of a snapshot's size, has them made and keeps them
-// as sandboxes: all of them or none.
-func (b *Broker) makeSandboxes(ctx context.Context, tenant string, from catalogue.Owned, n int, lifetimeSeconds int64,
+// wanted says what sandboxes are to be made.
+type wanted struct {
+	from            catalogue.Owned // snapshot, or only its size
+	n               int
+	lifetimeSeconds int64
+	policy          string
+}
+
+// makeSandboxes admits machines of a snapshot's size, has them made and keeps them as
+// sandboxes: all of them or none.
+func (b *Broker) makeSandboxes(ctx context.Context, tenant string, w wanted,
 	restore func(context.Context, []RestoreSpec) ([]WarmMachine, error)) (made []*sandbox, err error) {
+	from, n := w.from, w.n
 	fleet, err := b.fleet()
 	if err != nil {
 		return nil, err
@@ -108,7 +119,7 @@ func (b *Broker) makeSandboxes(ctx context.Context, tenant string, from catalogu
 		return nil, err
 	}
 	defer b.running.Done()
-	lifetime, err := seconds(lifetimeSeconds, defaultLifetime)
+	lifetime, err := seconds(w.lifetimeSeconds, defaultLifetime)
 	if err != nil {
 		return nil, err
 	}
@@ -130,8 +141,15 @@ func (b *Broker) makeSandboxes(ctx context.Context, tenant string, from catalogu
 		}
 	}()
 	var specs []RestoreSpec
+	var counters []*steps.Steps
 	for range n {
-		specs = append(specs, RestoreSpec{ID: "sb-" + strings.ToLower(rand.Text()[:14]), Tenant: tenant, Snapshot: from.ID})
+		id := "sb-" + strings.ToLower(rand.Text()[:14])
+		c, err := steps.New(id, w.policy, b.cfg.Records, b.cfg.Log)
+		if err != nil {
+			return nil, api.Errorf(api.CodeRequestInvalid, "there is no checkpoint policy %q", w.policy).WithCause(err).
+				WithRemedy("choose one of: %s", strings.Join(policy.Names(), ", "))
+		}
+		specs, counters = append(specs, RestoreSpec{ID: id, Tenant: tenant, Snapshot: from.ID}), append(counters, c)
 	}
 	machines, err := restore(ctx, specs)
 	if err != nil {
@@ -142,7 +160,8 @@ func (b *Broker) makeSandboxes(ctx context.Context, tenant string, from catalogu
 	defer b.mu.Unlock()
 	for i, m := range machines {
 		s := &sandbox{
-			id: specs[i].ID, tenant: tenant, image: from.Image, class: class, origin: m.Record().Snapshot, created: now, expires: now.Add(lifetime), ticket: tickets[i],
+			steps: counters[i],
+			id:    specs[i].ID, tenant: tenant, image: from.Image, class: class, origin: m.Record().Snapshot, created: now, expires: now.Add(lifetime), ticket: tickets[i],
 			machine: m, turn: make(chan struct{}, 1), end: make(chan struct{}), ended: make(chan struct{}),
 			state: api.SandboxRunning, snapshot: m.Record().Snapshot, record: m.Record(), cells: map[string]bool{},
 		}
@@ -259,14 +278,7 @@ func (b *Broker) openSandboxes() int {
 	return n
 }
 
-func (s *sandbox) over() bool {
-	select {
-	case <-s.ended:
-		return true
-	default:
-		return false
-	}
-}
+func (s *sandbox) over() bool { return closed(s.ended) }
 
 // retireSandboxes forgets a tenant's oldest ended sandboxes. Called under b.mu.
 func (b *Broker) retireSandboxes(tenant string) {

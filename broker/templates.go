@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"thaw/api"
+	"thaw/broker/ahead"
 )
 
 // Whether a job's machine is restored from a template or booted is a matter of speed
@@ -79,20 +79,11 @@ func (b *Broker) jobMachine(j *job) (Machine, error) {
 }
 
 func (b *Broker) restoreJob(j *job) (WarmMachine, error) {
-	id, err := b.templates.get(j.ctx, b.cfg.Fleet, j.plan.runtime.image, j.plan.class, b.cfg.TemplateWait)
+	id, err := b.template(j.ctx, j.plan.runtime.image, j.plan.class)
 	if err != nil {
 		return nil, err
 	}
 	return b.cfg.Fleet.Restore(j.ctx, RestoreSpec{ID: j.id, Tenant: j.tenant, Snapshot: id})
-}
-
-// templates has templates made beside the jobs, which do not wait for them.
-type templates struct {
-	ctx   context.Context // ends the making
-	begin func(func())    // starts a goroutine that the broker waits for
-
-	mu     sync.Mutex
-	making map[templateKey]*making // protected by mu
 }
 
 type templateKey struct {
@@ -100,52 +91,15 @@ type templateKey struct {
 	class Class
 }
 
-type making struct {
-	done chan struct{} // closed when id or err is set
-	id   string
-	err  error
-}
-
-var errBeingMade = errors.New("the template is being made")
-
-// get returns a template that is there within wait. Otherwise it is made, for later.
-func (t *templates) get(ctx context.Context, f Fleet, image string, c Class, wait time.Duration) (string, error) {
-	key := templateKey{image, c}
-	t.mu.Lock()
-	m := t.making[key]
-	if m == nil {
-		m = &making{done: make(chan struct{})}
-		t.making[key] = m
-		t.begin(func() { t.make(f, key, m) })
+// template returns the template of a job that is there already, or has it made for
+// those to come.
+func (b *Broker) template(ctx context.Context, image string, c Class) (string, error) {
+	id, err := b.templates.Get(ctx, templateKey{image, c}, b.cfg.TemplateWait)
+	switch {
+	case errors.Is(err, ahead.ErrBeingMade):
+		return "", errors.New("the template is being made")
+	case err != nil:
+		return "", fmt.Errorf("the template of %s with %d MiB could not be made: %w", image, c.MemoryMiB, err)
 	}
-	t.mu.Unlock()
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-m.done:
-		if m.err != nil {
-			return "", fmt.Errorf("the template of %s with %d MiB could not be made: %w", image, c.MemoryMiB, m.err)
-		}
-		return m.id, nil
-	case <-timer.C:
-		return "", errBeingMade
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
-	}
-}
-
-// make asks the fleet. A success is asked for anew by the next job, since templates
-// may go; a failure is kept for a while.
-func (t *templates) make(f Fleet, key templateKey, m *making) {
-	m.id, m.err = f.Template(t.ctx, key.image, key.class)
-	close(m.done)
-	if m.err != nil {
-		select {
-		case <-time.After(templateRetry):
-		case <-t.ctx.Done():
-		}
-	}
-	t.mu.Lock()
-	delete(t.making, key)
-	t.mu.Unlock()
+	return id, nil
 }

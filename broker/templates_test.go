@@ -91,9 +91,4 @@ func TestFailedTemplateIsNotTriedAgainAtOnce(t *testing.T) {
 			t.Errorf("%+v", r.Start)
 		}
 	}
-	b.templates.mu.Lock()
-	defer b.templates.mu.Unlock()
-	if len(b.templates.making) != 1 {
-		t.Errorf("%d are kept", len(b.templates.making))
-	}
 }

@@ -78,6 +78,7 @@ func (a *app) sandboxCreateCommand() *cobra.Command {
 	f.Int64Var(&r.MemoryMiB, "memory", 0, "MiB of the machine, rounded up to a class (default 512)")
 	f.IntVar(&r.VCPUs, "vcpus", 0, "vCPUs, rounded up to a class (default 1)")
 	f.DurationVar(&lifetime, "lifetime", 0, "when it is removed by itself (default 1h, at most 24h)")
+	f.StringVar(&r.Policy, "policy", "", "when it is checkpointed by itself: never, every-step, every:N or when-changed, after a cell or program (default never)")
 	_ = cmd.RegisterFlagCompletionFunc("image", cobra.FixedCompletions(imageNames, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("snapshot", a.completeSnapshots)
 	return cmd
@@ -262,6 +263,7 @@ func (a *app) printSandbox(s api.Sandbox) error {
 	fmt.Fprintf(w, "  made from   %s\n", s.Origin)
 	fmt.Fprintf(w, "  continues   %s\n", s.Snapshot)
 	fmt.Fprintf(w, "  generation  %d\n", s.Generation)
+	fmt.Fprintf(w, "  policy      %s\n", s.Policy)
 	fmt.Fprintf(w, "  expires     %s\n", s.Expires.Local().Format(time.DateTime))
 	fmt.Fprintf(w, "  last        %s\n", recordLine(s.Record))
 	for _, p := range s.Record.Phases {

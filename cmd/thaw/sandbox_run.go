@@ -80,7 +80,7 @@ func (a *app) concludeCell(r api.RunResult) error {
 			return err
 		}
 	} else {
-		a.warnDropped(r)
+		a.remark(r)
 		if r.Value != "" {
 			cut := ""
 			if r.Cut {
@@ -145,7 +145,7 @@ func (a *app) concludeExec(ctx context.Context, r api.RunResult) error {
 			return refused(err)
 		}
 	} else {
-		a.warnDropped(r)
+		a.remark(r)
 	}
 	switch {
 	case r.Error != nil && r.Error.Code == api.CodeTimedOut:
@@ -160,7 +160,11 @@ func (a *app) concludeExec(ctx context.Context, r api.RunResult) error {
 	return nil
 }
 
-func (a *app) warnDropped(r api.RunResult) {
+// remark says what is worth knowing beside the result.
+func (a *app) remark(r api.RunResult) {
+	if r.Checkpoint != nil {
+		fmt.Fprintln(a.stderr, "thaw: "+shortID(r.Checkpoint.Snapshot)+": "+recordLine(*r.Checkpoint))
+	}
 	for i, s := range []api.StreamInfo{r.Stdout, r.Stderr} {
 		if s.Dropped > 0 {
 			fmt.Fprintf(a.stderr, "thaw: %d bytes of %s were dropped\n", s.Dropped, []string{"stdout", "stderr"}[i])

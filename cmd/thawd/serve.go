@@ -24,6 +24,7 @@ import (
 	"thaw/broker/launch"
 	"thaw/internal/hostinfo"
 	"thaw/internal/version"
+	"thaw/snapshot/policy"
 )
 
 // Bounds of an orderly end: jobs get their grace and their machines are
@@ -87,7 +88,13 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	records, err := os.OpenFile(filepath.Join(o.stateDir, "checkpoints.jsonl"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return errors.Join(fmt.Errorf("thawd: open records of checkpoints: %w", err), warm.close())
+	}
+	defer records.Close()
 	b, err := broker.New(broker.Config{
+		Records:  policy.NewWriter(records),
 		StateDir: o.stateDir, Version: version.Get().Short(), Dev: o.dev, Host: host, Log: log, TenantMachines: o.tenantMachines,
 		Launcher: launch.New(config), Fleet: warm.forBroker(), Capacity: capacity,
 	})
