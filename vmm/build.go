@@ -101,6 +101,11 @@ func (m *Machine) makeVCPUs() error {
 	if err != nil {
 		return err
 	}
+	if m.cfg.DirtyRing {
+		if err := m.enableRings(); err != nil {
+			return err
+		}
+	}
 	deadline := m.system.Capability(kvm.CapTSCDeadline) != 0
 	for id := range m.cfg.VCPUs {
 		k, err := m.vm.NewVCPU(id)

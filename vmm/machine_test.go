@@ -60,7 +60,7 @@ func asmOut(port uint16, v byte) []byte {
 }
 
 // kernelFile wraps code in an ELF file whose entry is its start.
-func kernelFile(t *testing.T, code []byte) *os.File {
+func kernelFile(t testing.TB, code []byte) *os.File {
 	t.Helper()
 	const header, entry = 64 + 56, 0x100_0000
 	le := binary.LittleEndian
@@ -80,7 +80,7 @@ func kernelFile(t *testing.T, code []byte) *os.File {
 	return tempFile(t, append(b, code...))
 }
 
-func tempFile(t *testing.T, content []byte) *os.File {
+func tempFile(t testing.TB, content []byte) *os.File {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(path, content, 0o600); err != nil {
@@ -94,7 +94,7 @@ func tempFile(t *testing.T, content []byte) *os.File {
 	return f
 }
 
-func testConfig(t *testing.T, code []byte) Config {
+func testConfig(t testing.TB, code []byte) Config {
 	t.Helper()
 	cfg := Config{VCPUs: 1, MemoryBytes: MinMemory, KVM: kvmtest.Device(t), Kernel: kernelFile(t, code)}
 	fd, err := unix.MemfdCreate("memory", unix.MFD_CLOEXEC)
@@ -109,7 +109,7 @@ func testConfig(t *testing.T, code []byte) Config {
 	return cfg
 }
 
-func newMachine(t *testing.T, cfg Config) *Machine {
+func newMachine(t testing.TB, cfg Config) *Machine {
 	t.Helper()
 	m, err := New(cfg)
 	if err != nil {

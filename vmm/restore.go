@@ -33,12 +33,15 @@ type Image struct {
 	// writable one is new, or what was written to it since is not looked at.
 	Disks   []Disk
 	Pagemap *os.File // of this process; nil: passed before
-	Tracker Tracker  // to start; empty: TrackPagemap
+	// Userfault is an open uffd.Device, for the trackers that need it; nil: passed
+	// before, or not wanted.
+	Userfault *os.File
+	Tracker   Tracker // to start; empty: TrackPagemap
 }
 
 // Close closes the files, for a caller that does not come to use the image.
 func (i *Image) Close() {
-	files := append([]*os.File{i.State, i.Base, i.Pagemap}, i.Overlays...)
+	files := append([]*os.File{i.State, i.Base, i.Pagemap, i.Userfault}, i.Overlays...)
 	for _, d := range i.Disks {
 		files = append(files, d.Layers...)
 	}
@@ -156,6 +159,10 @@ func (m *Machine) open(i *Image, p *phases) (*State, error) {
 	if i.Pagemap != nil {
 		m.track.setPagemap(i.Pagemap)
 		i.Pagemap = nil
+	}
+	if i.Userfault != nil {
+		m.track.setUserfault(i.Userfault)
+		i.Userfault = nil
 	}
 	m.image, m.tables, m.lost = image, tables, false
 	p.done("open memory")

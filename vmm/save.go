@@ -75,8 +75,7 @@ func (m *Machine) Save(s SaveSpec) (saved Saved, err error) {
 	instant, err := m.savePaused(&s, delta, ahead, &saved, &p)
 	if err != nil {
 		// What was written since the last save is not known any more.
-		m.track.log.stop(m)
-		m.track.name = ""
+		m.stopTracker()
 	}
 	if s.Resume {
 		m.Resume()
@@ -132,10 +131,7 @@ func (m *Machine) savePaused(s *SaveSpec, delta *memimage.Delta, ahead bool, sav
 		return nil, err
 	}
 	m.image = image
-	if s.Next == "" {
-		s.Next = s.Tracker
-	}
-	err = m.startTracker(s.Next)
+	err = m.nextTracker(s.Tracker, s.Next)
 	p.done("tracker")
 	return at, err
 }
@@ -163,28 +159,24 @@ func (m *Machine) newDelta(s *SaveSpec) (*memimage.Delta, error) {
 	if s.Tracker == "" {
 		s.Tracker = TrackPagemap
 	}
+	if s.Next == "" {
+		s.Next = s.Tracker
+	}
+	if err := m.checkTrackers(s.Tracker, s.Next); err != nil {
+		return nil, err
+	}
 	return m.image.NewDelta(m.mem, s.Memory)
 }
 
-// copyAhead copies what differs now while the guest runs. From here on the dirty
-// log knows what it writes.
+// copyAhead copies what differs now while the guest runs. From here on it is known
+// what it writes.
 func (m *Machine) copyAhead(delta *memimage.Delta, name Tracker) error {
-	if name == TrackDirtyLog {
-		list, err := m.candidates(m.image, name)
-		if err != nil {
-			return err
-		}
-		return delta.Add(list)
-	}
-	if err := m.track.log.start(m); err != nil {
-		return err
-	}
-	list, err := m.candidates(m.image, name)
+	list, err := m.beginAhead(name)
 	if err == nil {
 		err = delta.Add(list)
 	}
 	if err != nil {
-		m.track.log.stop(m)
+		m.stopTracker()
 	}
 	return err
 }
@@ -198,7 +190,7 @@ func (m *Machine) finishDelta(delta *memimage.Delta, s *SaveSpec, ahead bool, sa
 	var list []pagemap.Range
 	var err error
 	if ahead {
-		list, err = m.track.log.drain(m)
+		list, err = m.again()
 		saved.Again = pagemap.Pages(list)
 	} else {
 		list, err = m.candidates(m.image, s.Tracker)

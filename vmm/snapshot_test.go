@@ -15,6 +15,7 @@ import (
 
 	"thaw/internal/guestmem"
 	"thaw/internal/kvmtest"
+	"thaw/internal/uffd"
 	"thaw/snapshot/memimage"
 	"thaw/snapshot/pageindex"
 	"thaw/virtio"
@@ -39,7 +40,7 @@ var asmCount = join(
 	[]byte{0xeb, 0xda},                                     // jmp to the start
 )
 
-func emptyMemfd(t *testing.T, size int64) *os.File {
+func emptyMemfd(t testing.TB, size int64) *os.File {
 	t.Helper()
 	fd, err := unix.MemfdCreate("snapshot", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -53,7 +54,7 @@ func emptyMemfd(t *testing.T, size int64) *os.File {
 }
 
 // again returns a descriptor for somebody who closes it.
-func again(t *testing.T, f *os.File) *os.File {
+func again(t testing.TB, f *os.File) *os.File {
 	t.Helper()
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -62,11 +63,22 @@ func again(t *testing.T, f *os.File) *os.File {
 	return os.NewFile(uintptr(fd), f.Name())
 }
 
-func pagemapFile(t *testing.T) *os.File {
+func pagemapFile(t testing.TB) *os.File {
 	t.Helper()
 	f, err := os.Open("/proc/self/pagemap")
 	if err != nil {
 		t.Fatal(err)
+	}
+	return f
+}
+
+// userfaultFile is nil where there is none: then the trackers say so.
+func userfaultFile(t testing.TB) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(uffd.Device, os.O_RDWR, 0)
+	if err != nil {
+		t.Log(err)
+		return nil
 	}
 	return f
 }
@@ -80,8 +92,8 @@ type point struct {
 	memory   []byte
 }
 
-func (p *point) image(t *testing.T) Image {
-	i := Image{State: again(t, p.state), Plan: p.plan, Base: again(t, p.base), Pagemap: pagemapFile(t)}
+func (p *point) image(t testing.TB) Image {
+	i := Image{State: again(t, p.state), Plan: p.plan, Base: again(t, p.base), Pagemap: pagemapFile(t), Userfault: userfaultFile(t)}
 	for _, f := range p.overlays {
 		i.Overlays = append(i.Overlays, again(t, f))
 	}
@@ -89,7 +101,7 @@ func (p *point) image(t *testing.T) Image {
 }
 
 // running is a machine that runs until the test ends.
-func running(t *testing.T, cfg Config) *Machine {
+func running(t testing.TB, cfg Config) *Machine {
 	t.Helper()
 	m := newMachine(t, cfg)
 	done := make(chan Exit, 1)
@@ -108,7 +120,7 @@ func running(t *testing.T, cfg Config) *Machine {
 	return m
 }
 
-func counter(t *testing.T, m *Machine) uint64 {
+func counter(t testing.TB, m *Machine) uint64 {
 	t.Helper()
 	var b [8]byte
 	if err := m.mem.ReadAt(b[:], counterAddress); err != nil {
@@ -118,7 +130,7 @@ func counter(t *testing.T, m *Machine) uint64 {
 }
 
 // awaitCount waits until the guest has counted beyond n.
-func awaitCount(t *testing.T, m *Machine, n uint64) {
+func awaitCount(t testing.TB, m *Machine, n uint64) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); counter(t, m) <= n; {
 		if time.Now().After(end) {
@@ -131,7 +143,11 @@ func awaitCount(t *testing.T, m *Machine, n uint64) {
 // template boots a machine that counts and saves it.
 func template(t *testing.T) (*point, Config) {
 	t.Helper()
-	cfg := testConfig(t, asmCount)
+	return templateOf(t, testConfig(t, asmCount))
+}
+
+func templateOf(t testing.TB, cfg Config) (*point, Config) {
+	t.Helper()
 	m := running(t, cfg)
 	awaitCount(t, m, 100)
 	p := &point{state: emptyMemfd(t, 8<<20), base: cfg.Memory}
@@ -149,7 +165,7 @@ func template(t *testing.T) (*point, Config) {
 }
 
 // same compares memories but for the generation's page.
-func same(t *testing.T, what string, got, want []byte) {
+func same(t testing.TB, what string, got, want []byte) {
 	t.Helper()
 	for i := 0; i < len(want); i += guestmem.PageSize {
 		if i/guestmem.PageSize == generationAddress/guestmem.PageSize {
@@ -162,7 +178,7 @@ func same(t *testing.T, what string, got, want []byte) {
 }
 
 // checkpoint saves m, which stays paused, and checks the files against its memory.
-func checkpoint(t *testing.T, m *Machine, from *point, s SaveSpec) (*point, Saved) {
+func checkpoint(t testing.TB, m *Machine, from *point, s SaveSpec) (*point, Saved) {
 	t.Helper()
 	p := &point{state: emptyMemfd(t, 8<<20), base: from.base, overlays: from.overlays}
 	memory := emptyMemfd(t, int64(m.mem.Size()))
@@ -197,59 +213,6 @@ func TestRestoreGoesOn(t *testing.T) {
 	}
 	if got := binary.LittleEndian.Uint64(p.memory[counterAddress:]); got < 100 {
 		t.Errorf("template counted to %d", got)
-	}
-}
-
-// Each tracker's checkpoints hold what the memory held, byte for byte, whether pages
-// were copied ahead or not; rolling back to any of them brings it back.
-func TestTrackersEqualFullCopy(t *testing.T) {
-	p, shell := template(t)
-	for _, name := range []Tracker{TrackPagemap, TrackDirtyLog, TrackFull} {
-		for _, ahead := range []bool{false, true} {
-			t.Run(string(name), func(t *testing.T) {
-				m := running(t, shell)
-				image := p.image(t)
-				image.Tracker = name
-				if _, err := m.Restore(image); err != nil {
-					t.Fatal(err)
-				}
-				points := []*point{p}
-				for step := range 4 {
-					was := counter(t, m)
-					m.Resume()
-					awaitCount(t, m, was+50)
-					next, saved := checkpoint(t, m, points[step], SaveSpec{Tracker: name, CopyAhead: ahead})
-					if saved.Pages == 0 || saved.Candidates < saved.Pages || saved.Pause <= 0 {
-						t.Errorf("%+v", saved)
-					}
-					if name == TrackDirtyLog && step > 0 && saved.Candidates > 3*tablePages {
-						t.Errorf("dirty log has %d candidates", saved.Candidates)
-					}
-					points = append(points, next)
-				}
-				for i, to := range points {
-					m.Resume()
-					awaitCount(t, m, counter(t, m)+10)
-					image := to.image(t)
-					image.Tracker = name
-					r, err := m.Rollback(image, nil)
-					if err != nil {
-						t.Fatal(err)
-					}
-					same(t, "rolled back", m.mem.Host(), to.memory)
-					if r.Memory.Private == 0 || r.Memory.Dropped {
-						t.Errorf("%d: %+v", i, r.Memory)
-					}
-				}
-				for _, to := range points {
-					m := running(t, shell)
-					if _, err := m.Restore(to.image(t)); err != nil {
-						t.Fatal(err)
-					}
-					same(t, "restored", m.mem.Host(), to.memory)
-				}
-			})
-		}
 	}
 }
 

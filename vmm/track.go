@@ -3,16 +3,15 @@ package vmm
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 	"os"
 
-	"thaw/internal/guestmem"
 	"thaw/internal/pagemap"
 	"thaw/snapshot/memimage"
 )
 
 // Tracker is a way to find the pages that a machine has written, by name. Each
 // returns candidates: pages among which all that differ from the image are.
+// docs/adr/0011-dirty-trackers.md compares them.
 type Tracker string
 
 // Trackers.
@@ -25,6 +24,14 @@ const (
 	// that the guest writes for the first time after a checkpoint costs it a
 	// fault; the search costs what was written since the last checkpoint.
 	TrackDirtyLog Tracker = "dirty-log"
+	// TrackDirtyRing takes the rings in which KVM tells of each page that a
+	// processor writes, and what the devices wrote. It is for machines that were
+	// made with rings (Config.DirtyRing), which have no dirty log then.
+	TrackDirtyRing Tracker = "dirty-ring"
+	// TrackUffdAsync takes the private pages that were written since they were
+	// write-protected, which the kernel notes in its page tables. It sees what
+	// devices write like what the guest writes.
+	TrackUffdAsync Tracker = "uffd-wp-async"
 	// TrackFull takes every page: what the others are tested against.
 	TrackFull Tracker = "full"
 )
@@ -32,12 +39,31 @@ const (
 // ErrTracker is wrapped when a tracker is not known or cannot be used here.
 var ErrTracker = errors.New("dirty tracker cannot be used")
 
+// finder is a tracker that knows what was written since it was started or drained
+// last.
+//
+//	off ──start──▶ on ──drain──▶ on, with nothing found yet
+//	 ▲              │
+//	 └─────stop─────┘
+//
+// start and drain may be called while the guest runs: a page is then found by the
+// drain before or after, but one that is copied after a drain has all that the drain
+// was told of.
+type finder interface {
+	start(m *Machine) error
+	drain(m *Machine) ([]pagemap.Range, error)
+	stop(m *Machine)
+}
+
 // track is what a machine has for the trackers.
 type track struct {
-	name    Tracker // that was started last
+	name    Tracker // that was started last; empty: none
+	finder  finder  // of name; nil: it needs none
+	log     kvmLog  // may be a finder, or stands in while pages are copied ahead
+	async   asyncWP
 	scanner *pagemap.Scanner
 	file    *os.File // of the scanner
-	log     dirtyLog
+	device  *os.File // uffd.Device, or nil
 }
 
 // setPagemap takes over the process's page map, which only the daemon can open.
@@ -48,110 +74,119 @@ func (t *track) setPagemap(file *os.File) {
 	t.file, t.scanner = file, pagemap.New(file)
 }
 
-func (t *track) close() {
-	if t.file != nil {
-		t.file.Close()
-		t.file, t.scanner = nil, nil
+// setUserfault takes over an open uffd.Device.
+func (t *track) setUserfault(file *os.File) {
+	if t.device != nil {
+		t.device.Close()
 	}
+	t.device = file
+}
+
+func (t *track) close() {
+	t.async.close()
+	closeFiles([]*os.File{t.file, t.device})
+	t.file, t.scanner, t.device = nil, nil, nil
+}
+
+// finderOf returns the finder of a tracker; nil for those that look at what there is
+// now, and need no beginning.
+func (m *Machine) finderOf(name Tracker) (finder, error) {
+	switch name {
+	case TrackPagemap, TrackFull:
+		return nil, nil
+	case TrackDirtyLog, TrackDirtyRing:
+		if (name == TrackDirtyRing) != m.cfg.DirtyRing {
+			return nil, fmt.Errorf("vmm: tracker %s: a machine has either dirty rings or a dirty log, from its start on: %w", name, ErrTracker)
+		}
+		return &m.track.log, nil
+	case TrackUffdAsync:
+		return &m.track.async, nil
+	}
+	return nil, fmt.Errorf("vmm: tracker %.40q is not known: %w", name, ErrTracker)
 }
 
 // startTracker begins to track against the image that the memory has now.
 // Preconditions: paused.
 func (m *Machine) startTracker(name Tracker) error {
-	m.track.log.stop(m)
-	m.track.name = name
-	switch name {
-	case TrackPagemap, TrackFull:
-		return nil
-	case TrackDirtyLog:
-		return m.track.log.start(m)
+	f, err := m.finderOf(name)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("vmm: tracker %.40q is not known: %w", name, ErrTracker)
+	if f != m.track.finder {
+		m.stopTracker()
+	}
+	m.track.log.stop(m) // it may have stood in
+	if f != nil {
+		if err := f.start(m); err != nil {
+			return err
+		}
+	}
+	m.track.name, m.track.finder = name, f
+	return nil
+}
+
+// nextTracker has a tracker begin against what was saved just now, by another or by
+// itself: then it was drained in this pause, and goes on. Preconditions: paused.
+func (m *Machine) nextTracker(saved, next Tracker) error {
+	if m.track.finder != nil && saved == next && next == m.track.name {
+		return nil
+	}
+	return m.startTracker(next)
+}
+
+// stopTracker forgets what was written.
+func (m *Machine) stopTracker() {
+	if m.track.finder != nil {
+		m.track.finder.stop(m)
+	}
+	m.track.log.stop(m)
+	m.track.name, m.track.finder = "", nil
+}
+
+// checkTrackers says whether a save with one tracker can be made, and the next one
+// started, as far as that can be known before.
+func (m *Machine) checkTrackers(name, next Tracker) error {
+	f, err := m.finderOf(name)
+	if err != nil {
+		return err
+	}
+	if f != nil && name != m.track.name {
+		return fmt.Errorf("vmm: tracker %s was not started: %w", name, ErrTracker)
+	}
+	_, err = m.finderOf(next)
+	return err
 }
 
 // candidates returns the pages that may differ from the machine's image.
+// Preconditions: checkTrackers.
 func (m *Machine) candidates(image *memimage.Image, name Tracker) ([]pagemap.Range, error) {
 	switch name {
 	case TrackFull:
-		return []pagemap.Range{{First: 0, Count: uint32(m.mem.Size() / guestmem.PageSize)}}, nil
+		return m.allPages(), nil
 	case TrackPagemap:
 		private, err := m.private()
 		if err != nil {
 			return nil, err
 		}
 		return image.Candidates(private), nil
-	case TrackDirtyLog:
-		if m.track.name != TrackDirtyLog {
-			return nil, fmt.Errorf("vmm: dirty log was not started: %w", ErrTracker)
-		}
-		return m.track.log.drain(m)
 	}
-	return nil, fmt.Errorf("vmm: tracker %.40q is not known: %w", name, ErrTracker)
+	return m.track.finder.drain(m)
 }
 
-// private returns the pages that are this process's own.
-func (m *Machine) private() ([]pagemap.Range, error) {
-	if m.track.scanner == nil {
-		return nil, fmt.Errorf("vmm: no page map was passed: %w", ErrTracker)
-	}
-	return m.track.scanner.Private(m.mem.Host(), nil)
-}
-
-// dirtyLog is KVM's log of what the processors write, with a bitmap of what
-// devices write.
-type dirtyLog struct {
-	on      bool
-	devices *guestmem.Bitmap
-	words   []uint64 // of one slot
-}
-
-// start begins with an empty log.
-func (l *dirtyLog) start(m *Machine) error {
-	l.devices = guestmem.NewBitmap(m.mem.Size())
-	m.mem.TrackDirty(l.devices)
-	l.on = true
-	for slot := range m.mem.Regions() {
-		if err := m.vm.SetDirtyLog(uint32(slot), true); err != nil {
-			l.stop(m)
-			return err
-		}
-	}
-	return nil
-}
-
-// stop ends the log. A slot that cannot be set back only goes on logging.
-func (l *dirtyLog) stop(m *Machine) {
-	if !l.on {
-		return
-	}
-	l.on = false
-	m.mem.TrackDirty(nil)
-	for slot := range m.mem.Regions() {
-		if err := m.vm.SetDirtyLog(uint32(slot), false); err != nil {
-			m.cfg.Log(err)
-		}
-	}
-}
-
-// drain returns what was written since start or the last drain, and clears it.
-func (l *dirtyLog) drain(m *Machine) ([]pagemap.Range, error) {
-	for slot, r := range m.mem.Regions() {
-		words := int((r.Size/guestmem.PageSize + 63) / 64)
-		if len(l.words) < words {
-			l.words = make([]uint64, words)
-		}
-		clear(l.words[:words])
-		if err := m.vm.DirtyLog(uint32(slot), l.words[:words]); err != nil {
+// beginAhead returns what may differ now, while the guest runs.
+func (m *Machine) beginAhead(name Tracker) ([]pagemap.Range, error) {
+	if name == TrackPagemap || name == TrackFull {
+		if err := m.track.log.start(m); err != nil {
 			return nil, err
 		}
-		for i, word := range l.words[:words] {
-			for ; word != 0; word &= word - 1 {
-				page := uint64(i*64 + bits.TrailingZeros64(word))
-				l.devices.SetRange(r.Offset+page*guestmem.PageSize, 1)
-			}
-		}
 	}
-	var list []pagemap.Range
-	l.devices.Drain(func(page uint64) { list = pagemap.Append(list, pagemap.Range{First: uint32(page), Count: 1}) })
-	return list, nil
+	return m.candidates(m.image, name)
+}
+
+// again returns what was written since beginAhead.
+func (m *Machine) again() ([]pagemap.Range, error) {
+	if m.track.finder != nil && !m.track.log.on {
+		return m.track.finder.drain(m)
+	}
+	return m.track.log.drain(m)
 }

@@ -102,6 +102,9 @@ func (c *vcpu) handle() error {
 		}
 	case kvm.ExitShutdown:
 		c.m.end(TripleFault, c.kvm.Describe())
+	case kvm.ExitDirtyRingFull:
+		c.exit.Other.Add(1)
+		return c.m.track.log.ringFull(c)
 	case kvm.ExitHalt, kvm.ExitIntr:
 		c.exit.Other.Add(1)
 	default:

@@ -56,6 +56,8 @@ type Config struct {
 	Vsock   *Vsock // nil: none
 	Net     *Net   // nil: none
 	Balloon bool
+	// DirtyRing gives each processor a dirty ring in place of KVM's dirty log.
+	DirtyRing bool
 	// ConsoleLog is how many bytes of console output are kept; zero means 64 KiB.
 	ConsoleLog int
 	// PlainMMIO serves every access to a virtio register by an exit to user

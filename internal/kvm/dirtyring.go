@@ -2,6 +2,7 @@ package kvm
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -88,12 +89,16 @@ func (r *DirtyRing) unmap() error {
 // DirtyRing returns the processor's ring, nil when the machine has none.
 func (c *VCPU) DirtyRing() *DirtyRing { return c.ring }
 
+// Entries is how many pages the ring has room for.
+func (r *DirtyRing) Entries() int { return len(r.mapped) / ringEntrySize }
+
 // Harvest calls f for each page that the processor has written since it was
 // last reset, by slot and page number in it, and returns how many there were.
-// ResetDirtyRings must follow; a ring that is full stops its processor with
-// exit ExitDirtyRingFull.
+// ResetDirtyRings must follow; a ring that is nearly full stops its processor with
+// exit ExitDirtyRingFull. One that was quite full has lost pages, and cannot be used
+// any more: KVM writes over what was not harvested.
 func (r *DirtyRing) Harvest(f func(slot uint32, page uint64)) int {
-	entries := uint32(len(r.mapped) / ringEntrySize)
+	entries := uint32(r.Entries())
 	n := 0
 	for ; n < int(entries); n++ {
 		entry := r.mapped[r.next%entries*ringEntrySize:][:ringEntrySize]
@@ -109,13 +114,17 @@ func (r *DirtyRing) Harvest(f func(slot uint32, page uint64)) int {
 
 // ResetDirtyRings gives the harvested entries of all processors back to KVM,
 // which notices the next write to their pages again (KVM_RESET_DIRTY_RINGS).
-// It returns how many there were.
+// It returns how many there were; a signal can make it fewer than were harvested.
 func (vm *VM) ResetDirtyRings() (int, error) {
-	n, err := plainIoctl(vm.fd, requestResetRings)
-	if err != nil {
-		return 0, fmt.Errorf("kvm: reset dirty rings: %w", err)
+	for {
+		n, err := plainIoctl(vm.fd, requestResetRings)
+		if err == nil {
+			return n, nil
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return 0, fmt.Errorf("kvm: reset dirty rings: %w", err)
+		}
 	}
-	return n, nil
 }
 
 func ringEntry(entry []byte) (slot uint32, page uint64) {

@@ -47,6 +47,8 @@ var mayUseUnix = map[string]bool{
 	"broker/boot":                  true,
 	"broker/collect":               true,
 	"broker/fleet":                 true,
+	"broker/fleet/digest":          true,
+	"broker/fleet/files":           true,
 	"broker/httpapi":               true,
 	"broker/journal":               true,
 	"broker/launch":                true,

@@ -1,0 +1,137 @@
+package vmm
+
+import (
+	"errors"
+	"fmt"
+
+	"thaw/internal/guestmem"
+	"thaw/internal/pagemap"
+	"thaw/internal/uffd"
+)
+
+// asyncWP write-protects the pages that the machine has made its own. The kernel lets
+// each write through and takes the protection off, which the page map shows: what
+// differs is private, and unprotected.
+//
+//	page of the base ──first write──▶ private ──drain──▶ private, protected
+//	                                     ▲                    │
+//	                                     └───────write────────┘
+//
+// Pages that are not private need no protection: to write one makes it private.
+// Protecting them would fill the page tables of memory that was never touched, and
+// so keep it from being touched in huge pages.
+type asyncWP struct {
+	fd *uffd.FD // all of the memory is registered with it; nil: off
+	// marks has what the balloon gave back, which is nowhere in the page map, and
+	// what devices wrote, which is.
+	marks *guestmem.Bitmap
+}
+
+// Joining parts that are to be protected spares calls; between them lies what KVM
+// forgets although it was not written (pagemap.Scanner.Protect).
+const (
+	joinPages   = 32  // smaller gaps are joined
+	protectAway = 512 // more parts than that are protected as one
+)
+
+func (a *asyncWP) start(m *Machine) error {
+	if a.fd == nil {
+		if err := a.open(m); err != nil {
+			return err
+		}
+	}
+	a.marks = guestmem.NewBitmap(m.mem.Size())
+	m.mem.TrackDirty(a.marks)
+	// What was written before start is of no interest.
+	_, err := a.drain(m)
+	if err != nil {
+		a.stop(m)
+	}
+	return err
+}
+
+func (a *asyncWP) open(m *Machine) error {
+	switch {
+	case m.track.device == nil:
+		return fmt.Errorf("vmm: tracker %s: no %s was passed: %w", TrackUffdAsync, uffd.Device, ErrTracker)
+	case m.track.scanner == nil:
+		return fmt.Errorf("vmm: tracker %s: no page map was passed: %w", TrackUffdAsync, ErrTracker)
+	}
+	fd, err := uffd.Open(m.track.device, uffd.WriteProtectAsync|uffd.WriteProtectUnpopulated)
+	if err == nil {
+		if err = fd.Register(uffd.Of(m.mem.Host())); err != nil {
+			fd.Close()
+		}
+	}
+	if err != nil {
+		return trackerError(TrackUffdAsync, err)
+	}
+	a.fd = fd
+	return nil
+}
+
+// trackerError tells what the host cannot do from what went wrong.
+func trackerError(name Tracker, err error) error {
+	if errors.Is(err, uffd.ErrNotSupported) || errors.Is(err, pagemap.ErrNotSupported) {
+		err = fmt.Errorf("%w: %w", err, ErrTracker)
+	}
+	return fmt.Errorf("vmm: tracker %s: %w", name, err)
+}
+
+func (a *asyncWP) stop(m *Machine) {
+	m.mem.TrackDirty(nil)
+	a.marks = nil
+	a.close()
+}
+
+// close ends all protection.
+func (a *asyncWP) close() {
+	if a.fd != nil {
+		a.fd.Close() // it cannot fail in a way that matters: nothing was written
+		a.fd = nil
+	}
+}
+
+func (a *asyncWP) drain(m *Machine) ([]pagemap.Range, error) {
+	if err := a.protect(m); err != nil {
+		return nil, err
+	}
+	return drainBitmap(a.marks), nil
+}
+
+// protect marks the private pages that were written, and protects them.
+func (a *asyncWP) protect(m *Machine) error {
+	host := m.mem.Host()
+	list, err := m.track.scanner.Written(host, nil)
+	if err != nil {
+		return trackerError(TrackUffdAsync, err)
+	}
+	for _, part := range joined(list) {
+		offset := uint64(part.First) * guestmem.PageSize
+		// Not list: a page between may have been written meanwhile.
+		err := m.track.scanner.Protect(host[offset:][:uint64(part.Count)*guestmem.PageSize], func(r pagemap.Range) {
+			a.marks.SetRange(offset+uint64(r.First)*guestmem.PageSize, uint64(r.Count)*guestmem.PageSize)
+		})
+		if err != nil {
+			return trackerError(TrackUffdAsync, err)
+		}
+	}
+	return nil
+}
+
+// joined returns the parts of memory in which the pages of list are.
+func joined(list []pagemap.Range) []pagemap.Range {
+	var parts []pagemap.Range
+	for _, r := range list {
+		if n := len(parts); n > 0 && r.First-(parts[n-1].First+parts[n-1].Count) <= joinPages {
+			parts[n-1].Count = r.First + r.Count - parts[n-1].First
+			continue
+		}
+		parts = append(parts, r)
+	}
+	if n := len(parts); n > protectAway {
+		first, last := parts[0].First, parts[n-1]
+		parts = []pagemap.Range{{First: first, Count: last.First + last.Count - first}}
+	}
+	return parts
+}
