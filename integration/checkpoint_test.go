@@ -86,6 +86,7 @@ type box struct {
 	from *checkpoint // that it was restored from, rolled back to or saved as last
 	top  *os.File    // of vdb
 	dial func(ctx context.Context) (net.Conn, error)
+	ack  time.Duration // that its last generation took
 }
 
 // restore makes a machine, paused. n is its network, or nil where the template
@@ -185,7 +186,8 @@ func (b *box) awaken(t *testing.T, ahead time.Duration) (*agentclient.Client, ag
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("generation acknowledged after %v, %d connections were ended", time.Since(start), res.Destroyed)
+	b.ack = time.Since(start)
+	t.Logf("generation acknowledged after %v, %d connections were ended", b.ack, res.Destroyed)
 	return c, g, res
 }
 
