@@ -39,6 +39,7 @@ func TestLayout(t *testing.T) {
 		"struct kvm_lapic_state":                {LAPICSize, 1024},
 		"struct kvm_enable_cap":                 {unsafe.Sizeof(enableCap{}), 104},
 		"struct kvm_dirty_log":                  {unsafe.Sizeof(dirtyLog{}), 16},
+		"struct kvm_clear_dirty_log":            {unsafe.Sizeof(clearDirtyLog{}), 24},
 		"struct kvm_dirty_gfn":                  {ringEntrySize, 16},
 		"struct kvm_stats_header":               {statHeaderSize, 24},
 		"struct kvm_stats_desc":                 {statDescSize, 16},

@@ -10,6 +10,7 @@ func TestRequestNumbers(t *testing.T) {
 		"KVM_GET_MSR_INDEX_LIST":         {requestGetMSRList, 0xc004ae02},
 		"KVM_GET_MSR_FEATURE_INDEX_LIST": {requestGetFeatureMSRs, 0xc004ae0a},
 		"KVM_GET_DIRTY_LOG":              {requestGetDirtyLog, 0x4010ae42},
+		"KVM_CLEAR_DIRTY_LOG":            {requestClearDirtyLog, 0xc018aec0},
 		"KVM_SET_IDENTITY_MAP_ADDR":      {requestSetIdentityMap, 0x4008ae48},
 		"KVM_GET_IRQCHIP":                {requestGetIRQChip, 0xc208ae62},
 		"KVM_SET_IRQCHIP":                {requestSetIRQChip, 0x8208ae63},

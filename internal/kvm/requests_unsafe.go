@@ -12,6 +12,7 @@ var (
 	requestRun            = gokvm.IIO(0x80)                                        // KVM_RUN, 4.10
 	requestGetMSRList     = gokvm.IIOWR(0x02, unsafe.Sizeof(uint32(0)))            // KVM_GET_MSR_INDEX_LIST, 4.3
 	requestGetFeatureMSRs = gokvm.IIOWR(0x0a, unsafe.Sizeof(uint32(0)))            // KVM_GET_MSR_FEATURE_INDEX_LIST, 4.3
+	requestClearDirtyLog  = gokvm.IIOWR(0xc0, unsafe.Sizeof(clearDirtyLog{}))      // KVM_CLEAR_DIRTY_LOG, 4.117
 	requestGetDirtyLog    = gokvm.IIOW(0x42, unsafe.Sizeof(dirtyLog{}))            // KVM_GET_DIRTY_LOG, 4.8
 	requestSetIdentityMap = gokvm.IIOW(0x48, unsafe.Sizeof(uint64(0)))             // KVM_SET_IDENTITY_MAP_ADDR, 4.36
 	requestGetIRQChip     = gokvm.IIOWR(0x62, unsafe.Sizeof(gokvm.IRQChip{}))      // KVM_GET_IRQCHIP, 4.26

@@ -39,6 +39,7 @@ var Requests = []Request{
 
 	// Pages that the guest has written; counters.
 	{"KVM_GET_DIRTY_LOG", 0x4010ae42},
+	{"KVM_CLEAR_DIRTY_LOG", 0xc018aec0},
 	{"KVM_ENABLE_CAP", 0x4068aea3},
 	{"KVM_RESET_DIRTY_RINGS", 0xaec7},
 	{"KVM_GET_STATS_FD", 0xaece},
