@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -22,19 +23,51 @@ func (m *Manifest) Encode() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("manifest: encode manifest: %w", err)
 	}
-	if len(b) >= MaxSize {
+	if b = Seal(b); len(b) > MaxSize {
 		return nil, fmt.Errorf("manifest: manifest of %d bytes: merge the chain first: %w", len(b), ErrInvalid)
 	}
-	return append(b, '\n'), nil
+	return b, nil
 }
 
-// Decode reads a manifest strictly: no unknown field, nothing after it,
+// The manifest's last field is the digest of all before it, so that a change of any byte
+// is found: there is nothing above a manifest that could have its digest.
+const (
+	digestField = `,"digest":"`
+	digestEnd   = "\"}\n"
+	digestBytes = len(digestField) + 2*sha256.Size + len(digestEnd)
+)
+
+// Seal adds the digest to a JSON object.
+func Seal(object []byte) []byte {
+	body := bytes.TrimSuffix(object, []byte("}"))
+	sum := sha256.Sum256(body)
+	out := append(bytes.Clone(body), digestField...)
+	return append(hex.AppendEncode(out, sum[:]), digestEnd...)
+}
+
+// unseal returns the object without its digest, which it verifies.
+func unseal(b []byte) ([]byte, error) {
+	if len(b) < digestBytes {
+		return nil, fmt.Errorf("manifest: %d bytes: %w", len(b), ErrDamaged)
+	}
+	object := append(bytes.Clone(b[:len(b)-digestBytes]), '}')
+	if !bytes.Equal(Seal(object), b) {
+		return nil, fmt.Errorf("manifest: digest of the manifest: %w", ErrDamaged)
+	}
+	return object, nil
+}
+
+// Decode reads a manifest strictly: its digest is right, no unknown field, nothing after it,
 // every value in its bounds. Errors wrap ErrDamaged.
 func Decode(b []byte) (*Manifest, error) {
 	if len(b) > MaxSize {
 		return nil, fmt.Errorf("manifest: manifest of %d bytes: %w", len(b), ErrDamaged)
 	}
-	d := json.NewDecoder(bytes.NewReader(b))
+	object, err := unseal(b)
+	if err != nil {
+		return nil, err
+	}
+	d := json.NewDecoder(bytes.NewReader(object))
 	d.DisallowUnknownFields()
 	var m Manifest
 	if err := d.Decode(&m); err != nil {

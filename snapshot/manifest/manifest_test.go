@@ -87,7 +87,11 @@ func TestManifestIsStrict(t *testing.T) {
 	if _, err := Decode(good); err != nil {
 		t.Fatal(err)
 	}
-	text := string(good)
+	object, err := unseal(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(object)
 	for name, edit := range map[string][2]string{
 		"unknown field":   {`"version":1`, `"version":1,"evil":2`},
 		"version":         {`"version":1`, `"version":2`},
@@ -102,16 +106,39 @@ func TestManifestIsStrict(t *testing.T) {
 		"no memory":       {`"memory":[`, `"memory":[],"labels":{},"merged":[`},
 		"control in text": {`"tenant":"t"`, `"tenant":"\u0007"`},
 		"long text":       {`"tenant":"t"`, `"tenant":"` + strings.Repeat("x", MaxText+1) + `"`},
-		"trailing":        {"}\n", "}{}\n"},
+		"trailing":        {text, text + "{}"},
 		"not a manifest":  {text, "[]"},
 	} {
 		bad := strings.Replace(text, edit[0], edit[1], 1)
 		if bad == text {
 			t.Errorf("%s: nothing to edit", name)
 		}
-		if _, err := Decode([]byte(bad)); !errors.Is(err, ErrDamaged) {
+		if _, err := Decode(Seal([]byte(bad))); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// Each byte counts.
+func TestEveryFlipIsFound(t *testing.T) {
+	good, err := golden().Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := range good {
+		for bit := range 8 {
+			bad := append([]byte(nil), good...)
+			bad[at] ^= 1 << bit
+			if _, err := Decode(bad); !errors.Is(err, ErrDamaged) {
+				t.Fatalf("byte %d, bit %d: %v", at, bit, err)
+			}
+		}
+		if _, err := Decode(good[:at]); !errors.Is(err, ErrDamaged) {
+			t.Fatalf("cut at %d: %v", at, err)
+		}
+	}
+	if _, err := Decode(append(good, '\n')); !errors.Is(err, ErrDamaged) {
+		t.Fatal(err)
 	}
 }
 
@@ -122,7 +149,10 @@ func FuzzManifest(f *testing.F) {
 	}
 	f.Add(good)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := Decode(b)
+		if object, err := unseal(b); err == nil {
+			b = object
+		}
+		m, err := Decode(Seal(b))
 		if err != nil {
 			if !errors.Is(err, ErrDamaged) {
 				t.Fatalf("untyped error %v", err)

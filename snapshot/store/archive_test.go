@@ -57,7 +57,7 @@ func exported(t testing.TB) (*Store, []byte, []tarEntry) {
 
 func pack(t testing.TB, entries []tarEntry) []byte {
 	var w bytes.Buffer
-	z, err := zstd.NewWriter(&w)
+	z, err := zstd.NewWriter(&w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,8 @@ func (s *Store) Import(ctx context.Context, r io.Reader, o ImportOptions) (strin
 	if o.MaxSnapshots <= 0 {
 		o.MaxSnapshots = 1024
 	}
-	z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(8<<20), zstd.WithDecoderLowmem(true))
+	from := &source{r: r}
+	z, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(8<<20), zstd.WithDecoderLowmem(true))
 	if err != nil {
 		return "", fmt.Errorf("store: start decompressing: %w", err)
 	}
@@ -49,7 +50,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader, o ImportOptions) (strin
 	if err != nil {
 		return "", err
 	}
-	x := importer{store: s, tar: tar.NewReader(z), dir: dir, options: o, ids: map[string]string{}, got: map[string]*Manifest{}}
+	x := importer{store: s, tar: tar.NewReader(&unpacked{z, from}), dir: dir, options: o, ids: map[string]string{}, got: map[string]*Manifest{}}
 	decided := false
 	defer func() {
 		if !decided {
@@ -111,6 +112,34 @@ func (x *importer) read(ctx context.Context) error {
 		return fmt.Errorf("entries after the last: %w: %w", ErrArchive, errorOr(err))
 	}
 	return nil
+}
+
+// source notes whether reading failed: then it is not the archive's fault.
+type source struct {
+	r   io.Reader
+	err error
+}
+
+func (s *source) Read(b []byte) (int, error) {
+	n, err := s.r.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return n, err
+}
+
+// unpacked gives errors of decompression a type.
+type unpacked struct {
+	z    io.Reader
+	from *source
+}
+
+func (u *unpacked) Read(b []byte) (int, error) {
+	n, err := u.z.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) && u.from.err == nil {
+		err = fmt.Errorf("decompress: %w: %w", err, ErrArchive)
+	}
+	return n, err
 }
 
 // snapshot reads one snapshot, gives it a new id and verifies all of it.

@@ -326,7 +326,8 @@ func TestBadLineage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(text), old, new)), 0o600); err != nil {
+		text = text[:strings.LastIndex(string(text), `,"digest":`)]
+		if err := os.WriteFile(path, manifest.Seal([]byte(strings.ReplaceAll(string(text), old, new)+"}")), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
