@@ -158,3 +158,26 @@ func cpuTime(b *testing.B) time.Duration {
 	}
 	return sum
 }
+
+// What a shell costs by itself, and with a restore, as processor time.
+func BenchmarkShellCPU(b *testing.B) {
+	r := newRig(b, func(c *Config) { c.Pool.Generic = -1; c.Pool.Rehearsed = -1 })
+	id := r.template(small)
+	r.restore(id).Close(b.Context())
+	s := samples{}
+	for range b.N {
+		before := cpuTime(b)
+		shell, err := r.newShell(b.Context(), small, r.cfg.DiskBytes)
+		if err != nil {
+			b.Fatal(err)
+		}
+		_ = shell.destroy(b.Context(), r.Fleet)
+		s["shell cpu"] = append(s["shell cpu"], ms(cpuTime(b)-before))
+		before = cpuTime(b)
+		m := r.restore(id)
+		s.add(m.Record())
+		m.Close(b.Context())
+		s["shell, restore, end cpu"] = append(s["shell, restore, end cpu"], ms(cpuTime(b)-before))
+	}
+	s.report(b)
+}

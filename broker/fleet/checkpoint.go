@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 
+	"thaw/broker/boot"
+	"thaw/broker/fleet/files"
 	"thaw/guestinit/agentclient"
 	"thaw/guestinit/agentproto"
 	"thaw/snapshot/layer"
@@ -126,11 +126,12 @@ func (s *saving) prepare() (err error) {
 			return fmt.Errorf("fleet: checkpoint of machine %s at depth %d: %w", s.m.id, im.depth, ErrTooDeep)
 		}
 	}
-	labels := map[string]string{labelImage: im.imageName}
+	labels := map[string]string{}
+	maps.Copy(labels, s.spec.Labels) // the fleet's own win
+	labels[labelImage] = im.imageName
 	for runtime, id := range im.warm {
 		labels[labelWarm+runtime] = fmt.Sprint(id)
 	}
-	maps.Copy(labels, s.spec.Labels)
 	print, err := s.f.fingerprint(labels[labelImage])
 	if err != nil {
 		return err
@@ -149,7 +150,7 @@ func (s *saving) prepare() (err error) {
 	if s.memory, err = layer.NewMemfd("thaw-overlay", int64(memory)); err != nil {
 		return err
 	}
-	s.top, err = newDisk(s.m.shell.berth.Dir, im.diskSize)
+	s.top, err = boot.ScratchDisk(s.m.shell.berth.Dir, im.diskSize)
 	s.clock.done("prepare")
 	return err
 }
@@ -188,25 +189,9 @@ func (s *saving) freeze(ctx context.Context) error {
 // the pause: below, it costs more than it saves.
 const copyAheadAbove = 32 * mib
 
-// privateBytes estimates how much memory a process has made its own, without looking
-// at its pages: 0 if it cannot be known.
-func privateBytes(pid int) int64 {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(b)) {
-		if kib, ok := strings.CutPrefix(line, "RssAnon:"); ok {
-			n, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(kib), " kB"), 10, 64)
-			return n << 10
-		}
-	}
-	return 0
-}
-
 // save has the VMM write what changed, and lets the guest go on.
 func (s *saving) save(ctx context.Context) (err error) {
-	ahead := privateBytes(s.m.shell.proc.PID()) > copyAheadAbove
+	ahead := files.PrivateBytes(s.m.shell.proc.PID()) > copyAheadAbove
 	if s.spec.CopyAhead != nil {
 		ahead = *s.spec.CopyAhead
 	}
@@ -275,10 +260,10 @@ func (s *saving) fill(im *image) (overlay *shared, err error) {
 	if s.saved.StateBytes <= 0 || s.saved.StateBytes > stateSize || s.saved.Pages < 0 || s.saved.Pages > int(pages) {
 		return nil, fmt.Errorf("fleet: vmm of machine %s has saved %d bytes and %d pages", s.m.id, s.saved.StateBytes, s.saved.Pages)
 	}
-	if err := cut(s.state, s.saved.StateBytes); err != nil {
+	if err := files.Cut(s.state, s.saved.StateBytes); err != nil {
 		return nil, err
 	}
-	delta, err := deltaOf(s.state, pages, pages)
+	delta, err := files.Delta(s.state, pages, pages)
 	if err != nil {
 		return nil, err
 	}
@@ -290,7 +275,7 @@ func (s *saving) fill(im *image) (overlay *shared, err error) {
 			stored = max(stored, r.At+r.Count)
 		}
 	}
-	if err := cut(s.memory, int64(stored)*pageSize); err != nil {
+	if err := files.Cut(s.memory, int64(stored)*pageSize); err != nil {
 		return nil, err
 	}
 	im.state, s.state = share(s.state), nil
@@ -309,7 +294,7 @@ func (s *saving) fill(im *image) (overlay *shared, err error) {
 		if im.disks[i].readOnly {
 			continue
 		}
-		frozen, err := readOnly(s.m.shell.topFile())
+		frozen, err := files.ReadOnly(s.m.shell.topFile())
 		if err != nil {
 			return nil, err
 		}

@@ -33,6 +33,7 @@ import (
 	"thaw/broker/assets"
 	"thaw/broker/berth"
 	"thaw/broker/boot"
+	"thaw/broker/fleet/digest"
 	"thaw/internal/hostinfo"
 	"thaw/snapshot/hot"
 	"thaw/snapshot/store"
@@ -115,7 +116,7 @@ type Fleet struct {
 	cfg        Config
 	kvm        *os.File
 	cpu        string // digest of what KVM offers
-	digests    digests
+	digests    digest.Files
 	booter     *boot.Booter
 	generation atomic.Uint64
 	hot        *hot.Cache
@@ -139,7 +140,7 @@ func New(cfg Config) (*Fleet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fleet: open KVM: %w", err)
 	}
-	cpu, err := cpuHash(kvm)
+	cpu, err := digest.CPU(kvm)
 	if err != nil {
 		kvm.Close()
 		return nil, err

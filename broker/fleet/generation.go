@@ -47,6 +47,9 @@ func (f *Fleet) awaken(ctx context.Context, s *shell, hostname string, c *clock)
 	}
 	res, err := client.SetGeneration(ctx, g)
 	first.wait(resumed)
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx) // an answer that came too late is none
+	}
 	if err != nil {
 		client.Close()
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {

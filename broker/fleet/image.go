@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 
+	"thaw/broker/fleet/files"
 	"thaw/snapshot/layer"
 	"thaw/snapshot/memimage"
 	"thaw/snapshot/pageindex"
@@ -53,7 +54,7 @@ type disk struct {
 
 // planFile makes the file that tells a VMM how to lay the memory.
 func planFile(memory, data, hot *pageindex.Index) (*shared, error) {
-	f, err := sealed("thaw-plan", memimage.Plan{Base: data, Memory: memory, Hot: hot}.Encode())
+	f, err := files.Sealed("thaw-plan", memimage.Plan{Base: data, Memory: memory, Hot: hot}.Encode())
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 
+	"thaw/broker/fleet/files"
 	"thaw/snapshot/pageindex"
 	"thaw/snapshot/store"
 )
@@ -141,7 +142,7 @@ func (x *images) again(im *image) (*held, error) {
 // cache gives the cache of memory a file that was stored under a digest, so that it is
 // not read again. file stays the caller's.
 func (x *images) cache(digest string, file *os.File) {
-	f, err := duplicate(file)
+	f, err := files.Duplicate(file)
 	if err == nil {
 		if err = x.f.hot.Put(digest, f); err != nil {
 			f.Close()

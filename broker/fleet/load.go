@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,9 +9,9 @@ import (
 	"strings"
 
 	"thaw/broker/boot"
+	"thaw/broker/fleet/files"
 	"thaw/snapshot/format"
 	"thaw/snapshot/layer"
-	"thaw/snapshot/pageindex"
 	"thaw/snapshot/store"
 )
 
@@ -102,7 +101,7 @@ func copyState(f *os.File) (*shared, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fleet: read state: %w", err)
 	}
-	m, err := sealed("thaw-state", b)
+	m, err := files.Sealed("thaw-state", b)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +114,7 @@ func (f *Fleet) openDiskLayer(ctx context.Context, r store.Ref, stored *os.File)
 	var err error
 	switch name, image := strings.CutPrefix(r.External, externalImage); {
 	case stored != nil:
-		file, err = readOnly(stored)
+		file, err = files.ReadOnly(stored)
 	case image:
 		// Its digest is part of the fingerprint, which was compared.
 		file, err = f.cfg.Assets.Image(name)
@@ -162,28 +161,4 @@ func warmOf(labels map[string]string) map[string]uint64 {
 		}
 	}
 	return warm
-}
-
-// deltaOf reads the index of the changed pages from a state file that a VMM has
-// written: hostile until it is checked.
-func deltaOf(state *os.File, pages, stored uint32) (*pageindex.Index, error) {
-	file, err := format.Read(state, format.Limits{})
-	if err != nil {
-		return nil, fmt.Errorf("fleet: read state: %w", err)
-	}
-	b, err := file.Section(format.SectionMemory)
-	if err != nil {
-		return nil, fmt.Errorf("fleet: read delta: %w", err)
-	}
-	x, err := pageindex.Decode(b, pages)
-	if err != nil {
-		return nil, fmt.Errorf("fleet: read delta: %w", err)
-	}
-	if x.Pages != pages {
-		return nil, fmt.Errorf("fleet: delta of a memory of %d pages, not %d: %w", x.Pages, pages, errors.ErrUnsupported)
-	}
-	if err := x.Validate([]uint32{stored}); err != nil {
-		return nil, fmt.Errorf("fleet: read delta: %w", err)
-	}
-	return x, nil
 }

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// pool keeps shells ready. One goroutine, the keeper, makes them one at a time: generic
-// ones at once, rehearsed ones only while nobody asks for machines.
+// pool keeps shells ready. One goroutine, the keeper, makes them one at a time, and none
+// while a machine is being restored, which would wait for it: generic ones as soon as
+// that is over, rehearsed ones when nobody has asked for a machine for a while.
 type pool struct {
 	f    *Fleet
 	wake chan struct{}
@@ -159,6 +160,9 @@ func (p *pool) fill() time.Duration {
 func (p *pool) next() (job func() error, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.busy > 0 {
+		return nil, longWait // done wakes the keeper
+	}
 	now := time.Now()
 	wait = longWait
 	ready := func(key string) bool {
@@ -177,8 +181,8 @@ func (p *pool) next() (job func() error, wait time.Duration) {
 		if len(list) >= p.f.cfg.Pool.Rehearsed || !ready(template) {
 			continue
 		}
-		if idle := p.f.cfg.Pool.Idle - now.Sub(p.asked); p.busy > 0 || idle > 0 {
-			wait = min(wait, max(idle, p.f.cfg.Pool.Idle))
+		if idle := p.f.cfg.Pool.Idle - now.Sub(p.asked); idle > 0 {
+			wait = min(wait, idle)
 			continue
 		}
 		return func() error { return p.failing(template, p.addRehearsed(template)) }, 0

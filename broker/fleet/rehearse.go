@@ -4,19 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 
+	"thaw/broker/fleet/files"
+	"thaw/broker/fleet/play"
 	"thaw/snapshot/layer"
-	"thaw/snapshot/pageindex"
 	"thaw/snapshot/store"
 )
 
 // errNoTemplate says that a template is gone.
 var errNoTemplate = errors.New("template is gone")
-
-// maxRecord bounds a recording of pages, in bytes.
-const maxRecord = 1 << 20
 
 // rehearse makes a shell that is bound to a template, lets it run once, and rolls it
 // back, once for each thing that a job may start with: it is the template again, byte for byte, with hot page tables. Nothing of what
@@ -52,7 +49,7 @@ func (f *Fleet) rehearse(ctx context.Context, template string) (_ *shell, err er
 	if err != nil {
 		return nil, err
 	}
-	for _, part := range partsOf(h.image, env) {
+	for _, part := range play.Parts(h.warm, env) {
 		if err := f.practise(ctx, s, h.image, part, &r, c); err != nil {
 			return nil, err
 		}
@@ -63,7 +60,7 @@ func (f *Fleet) rehearse(ctx context.Context, template string) (_ *shell, err er
 }
 
 // practise lets the shell do one part of the rehearsal, and rolls it back.
-func (f *Fleet) practise(ctx context.Context, s *shell, im *image, p part, r *Record, c *clock) error {
+func (f *Fleet) practise(ctx context.Context, s *shell, im *image, p play.Part, r *Record, c *clock) error {
 	client, generation, err := f.awaken(ctx, s, "", c)
 	if err != nil {
 		return err
@@ -72,10 +69,10 @@ func (f *Fleet) practise(ctx context.Context, s *shell, im *image, p part, r *Re
 	r.Generation = generation
 	ctx, cancel := context.WithTimeoutCause(ctx, f.cfg.ReadyTimeout, errLate)
 	defer cancel()
-	if err := p.play(ctx, client); err != nil {
-		return fmt.Errorf("fleet: rehearse %s: %w", p.name, err)
+	if err := p.Play(ctx, client); err != nil {
+		return fmt.Errorf("fleet: rehearse %s: %w", p.Name, err)
 	}
-	c.done(p.name)
+	c.done(p.Name)
 	return f.rollBackRehearsal(ctx, s, im, r, c)
 }
 
@@ -102,22 +99,9 @@ func (f *Fleet) rollBackRehearsal(ctx context.Context, s *shell, im *image, r *R
 	if record == nil {
 		return nil
 	}
-	hot, err := readRecord(record, im.memory.Pages)
+	hot, err := files.Recording(record, im.memory.Pages)
 	if err != nil {
 		return err
 	}
 	return f.images.setHot(im, hot)
-}
-
-// readRecord reads a recording that a VMM has written.
-func readRecord(f *os.File, pages uint32) (*pageindex.Index, error) {
-	b, err := io.ReadAll(io.NewSectionReader(f, 0, maxRecord))
-	if err != nil {
-		return nil, fmt.Errorf("fleet: read recording: %w", err)
-	}
-	x, err := pageindex.Decode(b, pages)
-	if err != nil {
-		return nil, fmt.Errorf("fleet: read recording: %w", err)
-	}
-	return x, nil
 }

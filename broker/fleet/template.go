@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"thaw/broker/boot"
+	"thaw/broker/fleet/files"
 	"thaw/guestinit/agentproto"
 	"thaw/snapshot/layer"
 	"thaw/snapshot/store"
@@ -74,7 +74,7 @@ func (f *Fleet) templateKey(image string, c Class) (string, error) {
 		return "", fmt.Errorf("fleet: open guest's init: %w", err)
 	}
 	defer init.Close()
-	sum, err := f.digests.of(init)
+	sum, err := f.digests.Of(init)
 	if err != nil {
 		return "", err
 	}
@@ -158,7 +158,7 @@ func (t *templateBuild) boot(ctx context.Context) (err error) {
 		return fmt.Errorf("fleet: seal size of memory: %w", err)
 	}
 	for _, to := range []**os.File{&t.disk, &t.top} {
-		if *to, err = newDisk(t.f.cfg.Yard.Dir(), t.f.cfg.DiskBytes); err != nil {
+		if *to, err = boot.ScratchDisk(t.f.cfg.Yard.Dir(), t.f.cfg.DiskBytes); err != nil {
 			return err
 		}
 	}
@@ -168,85 +168,6 @@ func (t *templateBuild) boot(ctx context.Context) (err error) {
 	})
 	t.clock.done("boot")
 	return err
-}
-
-// warmUp starts the interpreters that the image has.
-func (t *templateBuild) warmUp(ctx context.Context) error {
-	client := t.machine.Client()
-	info, err := client.Info(ctx)
-	if err != nil {
-		return fmt.Errorf("fleet: look at guest: %w", err)
-	}
-	t.warm = map[string]uint64{}
-	for _, runtime := range runtimesOf(info.Image) {
-		w, err := client.Warm(ctx, agentproto.WarmRequest{Runtime: runtime, Env: t.machine.Env()})
-		if err != nil {
-			return fmt.Errorf("fleet: warm %s: %w", runtime, err)
-		}
-		t.warm[runtime] = w.ExecID
-		t.clock.done("warm " + runtime)
-	}
-	return t.play(ctx)
-}
-
-// play brings the parts of files into the guest's memory that jobs need first, and
-// only those: interpreters that are thrown away run a program after all caches were
-// dropped.
-func (t *templateBuild) play(ctx context.Context) error {
-	client := t.machine.Client()
-	ids := map[string]uint64{}
-	for runtime := range t.warm {
-		w, err := client.Warm(ctx, agentproto.WarmRequest{Runtime: runtime, Env: t.machine.Env()})
-		if err != nil {
-			return fmt.Errorf("fleet: warm %s: %w", runtime, err)
-		}
-		ids[runtime] = w.ExecID
-	}
-	if _, err := client.Freeze(ctx, agentproto.FreezeRequest{DropCaches: true}); err != nil {
-		return fmt.Errorf("fleet: drop caches of template: %w", err)
-	}
-	// A generation, as after each restore: renewing has its own code.
-	g, err := t.f.newGeneration("")
-	if err != nil {
-		return err
-	}
-	if _, err := client.SetGeneration(ctx, g); err != nil {
-		return fmt.Errorf("fleet: first generation of template: %w", err)
-	}
-	for runtime, id := range ids {
-		s := scripts[runtime]
-		s.wait = "" // it is to end
-		if err := playJob(ctx, client, id, s, t.machine.Env()); err != nil {
-			return fmt.Errorf("fleet: play %s: %w", runtime, err)
-		}
-		if err := playProgram(ctx, client, "/bin/rm", "-f", s.name); err != nil {
-			return fmt.Errorf("fleet: clean up after %s: %w", runtime, err)
-		}
-	}
-	if err := playProgram(ctx, client, "/bin/sh", "-c", "true"); err != nil {
-		return fmt.Errorf("fleet: play program: %w", err)
-	}
-	t.clock.done("play")
-	return nil
-}
-
-// runtimes are those that can be warm.
-var runtimes = []string{"python", "node"}
-
-// runtimesOf reads which of them the guest's description of its image names. An image
-// without a description has none.
-func runtimesOf(description []byte) []string {
-	var image map[string]any
-	if err := json.Unmarshal(description, &image); err != nil {
-		return nil
-	}
-	var out []string
-	for _, r := range runtimes {
-		if version, ok := image[r].(string); ok && version != "" {
-			out = append(out, r)
-		}
-	}
-	return out
 }
 
 // How long the guest's own start-up work is given to end, and the balloon to take
@@ -343,7 +264,7 @@ func (t *templateBuild) save(ctx context.Context) (err error) {
 	}
 	t.clock.done("end machine")
 	size := t.class.MemoryMiB * mib
-	zero, left, err := punchZeros(t.memory, size)
+	zero, left, err := files.PunchZeros(t.memory, size)
 	if err != nil {
 		return err
 	}

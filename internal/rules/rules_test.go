@@ -76,6 +76,7 @@ var mayUseUnix = map[string]bool{
 	"internal/pagemap":             true,
 	"internal/seccomp":             true,
 	"internal/seccomp/seccomptest": true,
+	"internal/uffd":                true,
 	"internal/unixfd":              true,
 	"lab":                          true,
 	"lab/labinit":                  true,

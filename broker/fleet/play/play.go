@@ -1,4 +1,7 @@
-package fleet
+// Package play has what is run in a template while it is made, and in a shell before a
+// job is: programs like those that jobs bring, as cells and as jobs of warm
+// interpreters.
+package play
 
 import (
 	"bytes"
@@ -38,39 +41,43 @@ var scripts = map[string]script{
 // doneLine is what programs write to their standard error when they are through.
 const doneLine = "done\n"
 
-// part is one part of a rehearsal. Each begins with the template as it is.
-type part struct {
-	name string
-	play func(ctx context.Context, client *agentclient.Client) error
+// Part is one part of a rehearsal. Each begins with the template as it is.
+type Part struct {
+	Name string
+	Play func(ctx context.Context, client *agentclient.Client) error
 }
 
-// partsOf lists what is rehearsed with a template: a cell and a job in each of its
+// Runtimes are those that can be warm.
+var Runtimes = []string{"python", "node"}
+
+// Parts lists what is rehearsed with a template whose warm interpreters have these exec
+// ids: a cell and a job in each of its
 // warm interpreters, or a program if it has none. env is the image's.
-func partsOf(im *image, env []string) []part {
-	var jobs, cells []part
-	for _, runtime := range runtimes {
-		id, ok := im.warm[runtime]
+func Parts(warm map[string]uint64, env []string) []Part {
+	var jobs, cells []Part
+	for _, runtime := range Runtimes {
+		id, ok := warm[runtime]
 		if !ok {
 			continue
 		}
 		s := scripts[runtime]
-		jobs = append(jobs, part{"play " + runtime + " job", func(ctx context.Context, client *agentclient.Client) error {
-			return playJob(ctx, client, id, s, env)
+		jobs = append(jobs, Part{"play " + runtime + " job", func(ctx context.Context, client *agentclient.Client) error {
+			return job(ctx, client, id, s, env)
 		}})
-		cells = append(cells, part{"play " + runtime + " cell", func(ctx context.Context, client *agentclient.Client) error {
+		cells = append(cells, Part{"play " + runtime + " cell", func(ctx context.Context, client *agentclient.Client) error {
 			_, err := client.Code(ctx, agentproto.CodeRequest{ExecID: id, Source: string(s.program)}, agentclient.ExecIO{})
 			return err
 		}})
 	}
 	if jobs == nil {
-		return []part{{"play program", func(ctx context.Context, client *agentclient.Client) error {
-			return playProgram(ctx, client, "/bin/true")
+		return []Part{{"play program", func(ctx context.Context, client *agentclient.Client) error {
+			return Program(ctx, client, "/bin/true")
 		}}}
 	}
 	// First the least that every job does: the pages that this writes are what generic
-	// shells get ready (see rollBackRehearsal); all that others write would take too long.
-	first := part{"play first", func(ctx context.Context, client *agentclient.Client) error {
-		for _, id := range im.warm {
+	// shells get ready (Fleet records them); all that others write would take too long.
+	first := Part{"play first", func(ctx context.Context, client *agentclient.Client) error {
+		for _, id := range warm {
 			if _, err := client.Code(ctx, agentproto.CodeRequest{ExecID: id, Source: "1"}, agentclient.ExecIO{}); err != nil {
 				return err
 			}
@@ -79,11 +86,25 @@ func partsOf(im *image, env []string) []part {
 	}}
 	// What a job leaves may be too much to be put back without making the shell cold
 	// again: cells leave less, and are last.
-	return slices.Concat([]part{first}, jobs, cells)
+	return slices.Concat([]Part{first}, jobs, cells)
 }
 
-// playProgram runs a program in /workspace.
-func playProgram(ctx context.Context, client *agentclient.Client, argv ...string) error {
+// Job has a warm interpreter of a runtime become a job, which ends, and takes its
+// program away.
+func Job(ctx context.Context, client *agentclient.Client, runtime string, id uint64, env []string) error {
+	s := scripts[runtime]
+	s.wait = ""
+	if err := job(ctx, client, id, s, env); err != nil {
+		return fmt.Errorf("play: job of %s: %w", runtime, err)
+	}
+	if err := Program(ctx, client, "/bin/rm", "-f", s.name); err != nil {
+		return fmt.Errorf("play: clean up: %w", err)
+	}
+	return nil
+}
+
+// Program runs a program in /workspace.
+func Program(ctx context.Context, client *agentclient.Client, argv ...string) error {
 	p, err := client.Exec(ctx, agentproto.ExecRequest{Argv: argv}, agentclient.ExecIO{})
 	if err != nil {
 		return err
@@ -95,9 +116,9 @@ func playProgram(ctx context.Context, client *agentclient.Client, argv ...string
 	return err
 }
 
-// playJob has a warm interpreter become a job, and leaves it when it is through; one
+// job has a warm interpreter become a job, and leaves it when it is through; one
 // that does not wait must end well.
-func playJob(ctx context.Context, client *agentclient.Client, id uint64, s script, env []string) error {
+func job(ctx context.Context, client *agentclient.Client, id uint64, s script, env []string) error {
 	program := append(append([]byte(nil), s.program...), s.wait...)
 	if err := client.PutFile(ctx, s.name, 0o644, int64(len(program)), bytes.NewReader(program)); err != nil {
 		return err
