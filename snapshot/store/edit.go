@@ -12,36 +12,38 @@ import (
 // newManifest is a manifest that is about to take the old one's place.
 const newManifest = ".manifest.new"
 
-// replaceManifest makes next the manifest of its snapshot, by one rename.
-// Preconditions: the caller holds the snapshot (hold), and files that next names are
-// in its folder and synced.
-func (s *Store) replaceManifest(next *Manifest) error {
+// replaceManifest makes next the manifest of its snapshot, by one rename. After an error
+// decided says whether it may have happened. Preconditions: the caller holds the snapshot
+// (hold), and files that next names are in its folder and synced.
+func (s *Store) replaceManifest(next *Manifest) (decided bool, err error) {
 	b, err := next.Encode()
 	if err != nil {
-		return err
+		return false, err
 	}
 	dir := s.dir(next.ID)
 	path := filepath.Join(dir, newManifest)
+	defer func() {
+		if !decided {
+			os.Remove(path)
+		}
+	}()
 	if err := os.RemoveAll(path); err != nil {
-		return fmt.Errorf("store: remove debris: %w", err)
+		return false, fmt.Errorf("store: remove debris: %w", err)
 	}
 	if err := durable.WriteFile(path, b); err != nil {
-		return err
-	}
-	if err := durable.SyncDir(dir); err != nil {
-		return err
+		return false, err
 	}
 	if err := s.at(stepMergeNew); err != nil {
-		return err
+		return false, err
 	}
 	if err := os.Rename(path, filepath.Join(dir, manifest.FileName)); err != nil {
-		return fmt.Errorf("store: replace manifest: %w", err)
+		return false, fmt.Errorf("store: replace manifest: %w", err)
 	}
 	if err := s.at(stepMergeMade); err != nil {
-		return err
+		return true, err
 	}
 	if err := durable.SyncDir(dir); err != nil {
-		return err
+		return true, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,5 +52,5 @@ func (s *Store) replaceManifest(next *Manifest) error {
 		e.m, e.bytes = next, durable.FolderUse(dir)
 		s.add(next.ID, &e)
 	}
-	return nil
+	return true, nil
 }

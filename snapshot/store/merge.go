@@ -42,10 +42,15 @@ func (s *Store) Merge(ctx context.Context, id string) (*Manifest, error) {
 		return m, nil // nothing to fold
 	}
 	g.next.Files = s.withoutUnneeded(&g.next)
-	if err := s.at(stepMergeFiles); err != nil {
-		return nil, err
+	err = s.at(stepMergeFiles)
+	decided := false
+	if err == nil {
+		decided, err = s.replaceManifest(&g.next)
 	}
-	if err := s.replaceManifest(&g.next); err != nil {
+	if err != nil && !decided {
+		g.undo()
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := s.sweepSnapshot(&g.next); err != nil {

@@ -156,7 +156,7 @@ func (s *Store) Annotate(id string, edit func(m *Manifest)) (*Manifest, error) {
 	edit(&draft)
 	next := *m
 	next.Name, next.Labels, next.Pinned = draft.Name, draft.Labels, draft.Pinned
-	if err := s.replaceManifest(&next); err != nil {
+	if _, err := s.replaceManifest(&next); err != nil {
 		return nil, err
 	}
 	return &next, nil

@@ -63,7 +63,7 @@ func (s *Store) trim(id string) error {
 	if next.Files = s.withoutUnneeded(m); len(next.Files) == len(m.Files) {
 		return nil
 	}
-	if err := s.replaceManifest(&next); err != nil {
+	if _, err := s.replaceManifest(&next); err != nil {
 		return err
 	}
 	return s.sweepSnapshot(&next)
