@@ -11,6 +11,7 @@ import (
 	"thaw/internal/kvm"
 	"thaw/virtio/mmio"
 	"thaw/vmm/boot"
+	"thaw/vmm/dirty"
 	"thaw/vmm/serial"
 )
 
@@ -42,6 +43,12 @@ func (m *Machine) build() (err error) {
 	if m.vm, err = m.system.NewVM(); err != nil {
 		return err
 	}
+	keepsLog := false
+	if !m.cfg.DirtyRing {
+		if keepsLog, err = m.vm.KeepDirtyLog(); err != nil {
+			return err
+		}
+	}
 	if err := m.makeSlots(); err != nil {
 		return err
 	}
@@ -55,6 +62,13 @@ func (m *Machine) build() (err error) {
 	if err := m.makeVCPUs(); err != nil {
 		return err
 	}
+	tracked := dirty.Config{Memory: m.mem, VM: m.vm, KeepsLog: keepsLog, Log: m.cfg.Log}
+	if m.cfg.DirtyRing {
+		for _, c := range m.vcpus {
+			tracked.Rings = append(tracked.Rings, c.kvm.DirtyRing())
+		}
+	}
+	m.track = dirty.New(tracked)
 	m.phases.done("vcpus")
 	if err := m.connect(); err != nil {
 		return err
@@ -102,7 +116,10 @@ func (m *Machine) makeVCPUs() error {
 		return err
 	}
 	if m.cfg.DirtyRing {
-		if err := m.enableRings(); err != nil {
+		if limit := m.system.DirtyRingLimit(); limit < dirty.RingBytes {
+			return fmt.Errorf("vmm: kvm offers dirty rings of %d bytes: %w", limit, dirty.ErrTracker)
+		}
+		if err := m.vm.EnableDirtyRing(dirty.RingBytes); err != nil {
 			return err
 		}
 	}

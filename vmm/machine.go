@@ -14,6 +14,7 @@ import (
 	"thaw/internal/kvm"
 	"thaw/snapshot/memimage"
 	"thaw/virtio/mmio"
+	"thaw/vmm/dirty"
 	"thaw/vmm/pagetable"
 	"thaw/vmm/serial"
 )
@@ -46,7 +47,7 @@ type Machine struct {
 	// with, and the guest's page tables in it; nil where they do not matter.
 	image  *memimage.Image
 	tables *pagetable.Tables
-	track  track
+	track  *dirty.Tracking
 	// lost: a save has failed half-way, and nobody knows the image.
 	lost bool
 	// tellGeneration: the guest is to be told, when it runs, that its
@@ -138,12 +139,12 @@ const (
 func (m *Machine) mayRun(c *vcpu) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	// Only this thread clears the flag, and looks at the goal after that: a stop
+	// is then not lost. A pause may have come and gone before the thread began.
+	c.kvm.SetImmediateExit(false)
 	if m.goal == goalRun {
 		return true
 	}
-	// Only this thread clears the flag, and looks at the goal again after
-	// that: a stop that came in between is then not lost.
-	c.kvm.SetImmediateExit(false)
 	m.parked++
 	m.wake.Broadcast()
 	for m.goal == goalPause {
@@ -268,7 +269,9 @@ func (m *Machine) Close() error {
 	}
 	errs = append(errs, m.devices.close())
 	closeFiles(m.diskFiles)
-	m.track.close()
+	if m.track != nil {
+		m.track.Close()
+	}
 	if m.image != nil {
 		errs = append(errs, m.image.Close())
 	}

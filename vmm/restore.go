@@ -9,6 +9,7 @@ import (
 	"thaw/internal/guestmem"
 	"thaw/snapshot/format"
 	"thaw/snapshot/memimage"
+	"thaw/vmm/dirty"
 	"thaw/vmm/pagetable"
 )
 
@@ -36,7 +37,7 @@ type Image struct {
 	// Userfault is an open uffd.Device, for the trackers that need it; nil: passed
 	// before, or not wanted.
 	Userfault *os.File
-	Tracker   Tracker // to start; empty: TrackPagemap
+	Tracker   dirty.Tracker // to start; empty: dirty.Pagemap
 }
 
 // Close closes the files, for a caller that does not come to use the image.
@@ -101,7 +102,7 @@ func (m *Machine) Rollback(i Image, record *os.File) (r Restored, err error) {
 		t.Reset()
 	}
 	p.done("stop devices")
-	private, err := m.private()
+	private, err := m.track.Private()
 	if err != nil {
 		return r, err
 	}
@@ -157,11 +158,11 @@ func (m *Machine) open(i *Image, p *phases) (*State, error) {
 		return nil, err
 	}
 	if i.Pagemap != nil {
-		m.track.setPagemap(i.Pagemap)
+		m.track.SetPagemap(i.Pagemap)
 		i.Pagemap = nil
 	}
 	if i.Userfault != nil {
-		m.track.setUserfault(i.Userfault)
+		m.track.SetUserfault(i.Userfault)
 		i.Userfault = nil
 	}
 	m.image, m.tables, m.lost = image, tables, false
@@ -208,10 +209,10 @@ func (m *Machine) become(s *State, i *Image, p *phases) error {
 	}
 	p.done("set state")
 	if i.Tracker == "" {
-		i.Tracker = TrackPagemap
+		i.Tracker = dirty.Pagemap
 	}
 	// Before the first page is written.
-	if err := m.startTracker(i.Tracker); err != nil {
+	if err := m.track.Start(i.Tracker); err != nil {
 		return err
 	}
 	if err := m.newGeneration(); err != nil {

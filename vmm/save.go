@@ -2,6 +2,7 @@ package vmm
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"thaw/snapshot/format"
 	"thaw/snapshot/memimage"
 	"thaw/snapshot/pageindex"
+	"thaw/vmm/dirty"
 	"thaw/vmm/pagetable"
 )
 
@@ -29,10 +31,10 @@ type SaveSpec struct {
 	Tops []*os.File
 	// Tracker finds the pages; CopyAhead copies most of them while the guest
 	// still runs, so that the pause covers only those written meanwhile.
-	Tracker   Tracker
+	Tracker   dirty.Tracker
 	CopyAhead bool
 	// Next is the tracker to start for the next save; empty: the same.
-	Next Tracker
+	Next dirty.Tracker
 	// Resume lets the machine go on at once.
 	Resume bool
 }
@@ -75,13 +77,14 @@ func (m *Machine) Save(s SaveSpec) (saved Saved, err error) {
 	instant, err := m.savePaused(&s, delta, ahead, &saved, &p)
 	if err != nil {
 		// What was written since the last save is not known any more.
-		m.stopTracker()
+		m.track.Stop()
 	}
 	if s.Resume {
 		m.Resume()
 		p.done("resume")
 	}
 	saved.Pause = time.Since(began)
+	m.track.EndPause()
 	if err == nil {
 		saved.StateBytes, err = m.writeState(s.State, instant)
 		p.done("write state")
@@ -131,7 +134,7 @@ func (m *Machine) savePaused(s *SaveSpec, delta *memimage.Delta, ahead bool, sav
 		return nil, err
 	}
 	m.image = image
-	err = m.nextTracker(s.Tracker, s.Next)
+	err = m.track.Next(s.Tracker, s.Next)
 	p.done("tracker")
 	return at, err
 }
@@ -156,13 +159,15 @@ func (m *Machine) newDelta(s *SaveSpec) (*memimage.Delta, error) {
 	case m.image == nil:
 		return nil, nil
 	}
-	if s.Tracker == "" {
-		s.Tracker = TrackPagemap
-	}
 	if s.Next == "" {
-		s.Next = s.Tracker
+		if s.Next = s.Tracker; s.Next == "" {
+			s.Next = m.track.Automatic()
+		}
 	}
-	if err := m.checkTrackers(s.Tracker, s.Next); err != nil {
+	if s.Tracker == "" {
+		s.Tracker = cmp.Or(m.track.Name(), dirty.Pagemap)
+	}
+	if err := m.track.Check(s.Tracker, s.Next); err != nil {
 		return nil, err
 	}
 	return m.image.NewDelta(m.mem, s.Memory)
@@ -170,15 +175,24 @@ func (m *Machine) newDelta(s *SaveSpec) (*memimage.Delta, error) {
 
 // copyAhead copies what differs now while the guest runs. From here on it is known
 // what it writes.
-func (m *Machine) copyAhead(delta *memimage.Delta, name Tracker) error {
-	list, err := m.beginAhead(name)
+func (m *Machine) copyAhead(delta *memimage.Delta, name dirty.Tracker) error {
+	list, err := m.track.FindAhead(name)
 	if err == nil {
-		err = delta.Add(list)
+		err = delta.Add(m.candidates(name, list))
 	}
 	if err != nil {
-		m.stopTracker()
+		m.track.Stop()
 	}
 	return err
+}
+
+// candidates returns the pages that may differ from the image when a tracker has found
+// list: private pages say nothing of those that are private no more.
+func (m *Machine) candidates(name dirty.Tracker, list []pagemap.Range) []pagemap.Range {
+	if name == dirty.Pagemap {
+		return m.image.Candidates(list)
+	}
+	return list
 }
 
 // finishDelta adds, in the pause, what copyAhead has not seen, and returns the
@@ -190,10 +204,11 @@ func (m *Machine) finishDelta(delta *memimage.Delta, s *SaveSpec, ahead bool, sa
 	var list []pagemap.Range
 	var err error
 	if ahead {
-		list, err = m.again()
+		list, err = m.track.FindAgain()
 		saved.Again = pagemap.Pages(list)
 	} else {
-		list, err = m.candidates(m.image, s.Tracker)
+		list, err = m.track.Find(s.Tracker)
+		list = m.candidates(s.Tracker, list)
 	}
 	if err != nil {
 		return nil, err

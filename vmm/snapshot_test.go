@@ -143,12 +143,14 @@ func awaitCount(t testing.TB, m *Machine, n uint64) {
 // template boots a machine that counts and saves it.
 func template(t *testing.T) (*point, Config) {
 	t.Helper()
-	return templateOf(t, testConfig(t, asmCount))
+	return templateOf(t, testConfig(t, asmCount), func(*Machine) {})
 }
 
-func templateOf(t testing.TB, cfg Config) (*point, Config) {
+// templateOf saves a machine to which begin has been done.
+func templateOf(t testing.TB, cfg Config, begin func(*Machine)) (*point, Config) {
 	t.Helper()
 	m := running(t, cfg)
+	begin(m)
 	awaitCount(t, m, 100)
 	p := &point{state: emptyMemfd(t, 8<<20), base: cfg.Memory}
 	saved, err := m.Save(SaveSpec{State: again(t, p.state)})

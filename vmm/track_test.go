@@ -15,6 +15,7 @@ import (
 	"thaw/internal/kvm"
 	"thaw/internal/kvmtest"
 	"thaw/snapshot/memimage"
+	"thaw/vmm/dirty"
 )
 
 // Where the guest and the devices write at random.
@@ -39,7 +40,7 @@ var asmWild = join(
 
 // trackerCase is a tracker on the kind of machine that has it.
 type trackerCase struct {
-	name Tracker
+	name dirty.Tracker
 	ring bool
 }
 
@@ -52,7 +53,7 @@ func (c trackerCase) String() string {
 
 // trackerCases are all trackers. The others copy ahead by rings where there are some.
 func trackerCases(t testing.TB) []trackerCase {
-	list := []trackerCase{{name: TrackFull}, {name: TrackPagemap}, {name: TrackDirtyLog}, {name: TrackUffdAsync}}
+	list := []trackerCase{{name: dirty.Full}, {name: dirty.Pagemap}, {name: dirty.Log}, {name: dirty.LogKept}, {name: dirty.UffdAsync}}
 	system, err := kvm.Open(kvmtest.Device(t))
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +62,7 @@ func trackerCases(t testing.TB) []trackerCase {
 		t.Log("kvm has no dirty ring")
 		return list
 	}
-	return append(list, trackerCase{TrackDirtyRing, true}, trackerCase{TrackPagemap, true})
+	return append(list, trackerCase{dirty.Ring, true}, trackerCase{dirty.Pagemap, true})
 }
 
 // wild is a template whose processors write at random, and its shell.
@@ -69,18 +70,15 @@ func wild(t testing.TB, vcpus int) (*point, Config) {
 	t.Helper()
 	cfg := testConfig(t, asmWild)
 	cfg.VCPUs = vcpus
-	return templateOf(t, cfg)
+	return templateOf(t, cfg, func(m *Machine) { startOthers(t, m) })
 }
 
-// restoreWild restores a machine of wild's and gives the other processors code.
-func restoreWild(t testing.TB, p *point, shell Config, name Tracker) *Machine {
+// startOthers has the other processors of a machine do what the first one does, with
+// other seeds.
+func startOthers(t testing.TB, m *Machine) {
 	t.Helper()
-	m := running(t, shell)
-	image := p.image(t)
-	image.Tracker = name
-	if _, err := m.Restore(image); err != nil {
-		t.Fatal(err)
-	}
+	m.Pause()
+	defer m.Resume()
 	if err := m.mem.WriteAt(asmWild, wildEntry); err != nil {
 		t.Fatal(err)
 	}
@@ -99,6 +97,17 @@ func restoreWild(t testing.TB, p *point, shell Config, name Tracker) *Machine {
 		if err := errors.Join(c.kvm.SetMPState(kvm.MPRunnable), c.kvm.SetSregs(s), c.kvm.SetRegs(r)); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// restoreWild restores a machine of wild's.
+func restoreWild(t testing.TB, p *point, shell Config, name dirty.Tracker) *Machine {
+	t.Helper()
+	m := running(t, shell)
+	image := p.image(t)
+	image.Tracker = name
+	if _, err := m.Restore(image); err != nil {
+		t.Fatal(err)
 	}
 	return m
 }
@@ -188,7 +197,7 @@ func TestTrackersEqualFullCopy(t *testing.T) {
 	}
 }
 
-func testEqualsFullCopy(t *testing.T, p *point, shell Config, name Tracker, ahead bool) {
+func testEqualsFullCopy(t *testing.T, p *point, shell Config, name dirty.Tracker, ahead bool) {
 	m := restoreWild(t, p, shell, name)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -235,7 +244,7 @@ func testEqualsFullCopy(t *testing.T, p *point, shell Config, name Tracker, ahea
 func TestTrackersFindWhatWasWritten(t *testing.T) {
 	p, shell := wild(t, 1)
 	for _, c := range trackerCases(t) {
-		if c.name == TrackFull || c.name == TrackPagemap {
+		if c.name == dirty.Full || c.name == dirty.Pagemap || c.name == dirty.LogKept {
 			continue
 		}
 		t.Run(c.String(), func(t *testing.T) {
@@ -271,14 +280,14 @@ func TestTrackersAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		shell   Config
-		tracker Tracker
+		tracker dirty.Tracker
 		change  func(*Image)
 	}{
-		{"dirty log on rings", ring, TrackDirtyLog, nil},
-		{"rings on a dirty log", shell, TrackDirtyRing, nil},
-		{"no userfaultfd", shell, TrackUffdAsync, func(i *Image) { i.Userfault.Close(); i.Userfault = nil }},
-		{"not a userfaultfd", shell, TrackUffdAsync, func(i *Image) { i.Userfault.Close(); i.Userfault = nullFile(t) }},
-		{"no page map", shell, TrackUffdAsync, func(i *Image) { i.Pagemap.Close(); i.Pagemap = nil }},
+		{"dirty log on rings", ring, dirty.Log, nil},
+		{"rings on a dirty log", shell, dirty.Ring, nil},
+		{"no userfaultfd", shell, dirty.UffdAsync, func(i *Image) { i.Userfault.Close(); i.Userfault = nil }},
+		{"not a userfaultfd", shell, dirty.UffdAsync, func(i *Image) { i.Userfault.Close(); i.Userfault = nullFile(t) }},
+		{"no page map", shell, dirty.UffdAsync, func(i *Image) { i.Pagemap.Close(); i.Pagemap = nil }},
 		{"unknown", shell, "guess", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -288,8 +297,8 @@ func TestTrackersAreRefused(t *testing.T) {
 			if c.change != nil {
 				c.change(&image)
 			}
-			if _, err := m.Restore(image); !errors.Is(err, ErrTracker) {
-				t.Errorf("got %v, want %v", err, ErrTracker)
+			if _, err := m.Restore(image); !errors.Is(err, dirty.ErrTracker) {
+				t.Errorf("got %v, want %v", err, dirty.ErrTracker)
 			}
 		})
 	}
@@ -299,9 +308,9 @@ func TestTrackersAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, ahead := range []bool{false, true} {
-			spec := SaveSpec{State: emptyMemfd(t, 8<<20), Memory: emptyMemfd(t, int64(m.mem.Size())), Tracker: TrackUffdAsync, CopyAhead: ahead}
-			if _, err := m.Save(spec); !errors.Is(err, ErrTracker) {
-				t.Errorf("got %v, want %v", err, ErrTracker)
+			spec := SaveSpec{State: emptyMemfd(t, 8<<20), Memory: emptyMemfd(t, int64(m.mem.Size())), Tracker: dirty.UffdAsync, CopyAhead: ahead}
+			if _, err := m.Save(spec); !errors.Is(err, dirty.ErrTracker) {
+				t.Errorf("got %v, want %v", err, dirty.ErrTracker)
 			}
 		}
 	})

@@ -104,7 +104,7 @@ func (c *vcpu) handle() error {
 		c.m.end(TripleFault, c.kvm.Describe())
 	case kvm.ExitDirtyRingFull:
 		c.exit.Other.Add(1)
-		return c.m.track.log.ringFull(c)
+		return c.m.track.RingFull(c.id)
 	case kvm.ExitHalt, kvm.ExitIntr:
 		c.exit.Other.Add(1)
 	default:

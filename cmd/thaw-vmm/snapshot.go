@@ -9,6 +9,7 @@ import (
 	"thaw/snapshot/memimage"
 	"thaw/snapshot/pageindex"
 	"thaw/vmm"
+	"thaw/vmm/dirty"
 	"thaw/vmm/vmmproc/vmmchild"
 	"thaw/vmm/vmmproto"
 )
@@ -16,7 +17,7 @@ import (
 // Restore implements vmmchild.Machine.
 func (m machine) Restore(r *vmmproto.Restore, f vmmchild.RestoreFiles) (vmmproto.Restored, error) {
 	image := vmm.Image{
-		State: f.State, Base: f.Base, Overlays: f.Overlays, Pagemap: f.Pagemap, Tracker: vmm.Tracker(r.Tracker),
+		State: f.State, Base: f.Base, Overlays: f.Overlays, Pagemap: f.Pagemap, Tracker: dirty.Tracker(r.Tracker),
 	}
 	for _, layers := range f.Layers {
 		image.Disks = append(image.Disks, vmm.Disk{Layers: layers})
@@ -65,8 +66,8 @@ func readPlan(f *os.File, memory uint64) (memimage.Plan, error) {
 // Save implements vmmchild.Machine.
 func (m machine) Save(s *vmmproto.Save, f vmmchild.SaveFiles) (vmmproto.Saved, error) {
 	done, err := m.Machine.Save(vmm.SaveSpec{
-		State: f.State, Memory: f.Memory, Tops: f.Tops, Tracker: vmm.Tracker(s.Tracker), CopyAhead: s.CopyAhead,
-		Next: vmm.Tracker(s.Next), Resume: s.Resume,
+		State: f.State, Memory: f.Memory, Tops: f.Tops, Tracker: dirty.Tracker(s.Tracker), CopyAhead: s.CopyAhead,
+		Next: dirty.Tracker(s.Next), Resume: s.Resume,
 	})
 	if err != nil {
 		return vmmproto.Saved{}, err

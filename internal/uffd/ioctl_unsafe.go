@@ -1,7 +1,6 @@
 package uffd
 
 import (
-	"os"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -42,9 +41,9 @@ func Of(mem []byte) Range {
 	return Range{Start: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))), Length: uint64(len(mem))}
 }
 
-func ioctl[T any](f *os.File, request uintptr, arg *T) error {
+func ioctl[T any](fd int, request uintptr, arg *T) error {
 	for {
-		_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), request, uintptr(unsafe.Pointer(arg)))
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(unsafe.Pointer(arg)))
 		if errno == unix.EINTR {
 			continue
 		}
@@ -56,8 +55,8 @@ func ioctl[T any](f *os.File, request uintptr, arg *T) error {
 }
 
 // plainIoctl is one whose argument and answer are numbers.
-func plainIoctl(f *os.File, request, arg uintptr) (int, error) {
-	v, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), request, arg)
+func plainIoctl(fd, request, arg uintptr) (int, error) {
+	v, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, request, arg)
 	if errno != 0 {
 		return 0, errno
 	}

@@ -48,70 +48,76 @@ type Range struct {
 	Start, Length uint64
 }
 
-// FD is a userfaultfd. Its methods may be called from any goroutine.
+// FD is a userfaultfd. Its methods may be called from any goroutine, Close once, after
+// all others. It is no os.File: that would set it to block, and a descriptor that
+// blocks cannot be waited for.
 type FD struct {
-	file *os.File
+	fd int
 }
 
 // Open makes a descriptor for this process's memory. device is an open Device, and
 // stays the caller's.
 func Open(device *os.File, features Features) (*FD, error) {
-	f, err := Make(device)
+	fd, err := Make(device)
 	if err != nil {
 		return nil, err
 	}
-	u, err := Use(f, features)
+	u, err := Use(fd, features)
 	if err != nil {
-		f.Close()
+		unix.Close(fd)
 	}
 	return u, err
 }
 
 // Make makes a descriptor for this process's memory, for another process to Use.
-// Reading it does not block.
-func Make(device *os.File) (*os.File, error) {
-	fd, err := plainIoctl(device, requestNew, unix.O_CLOEXEC|unix.O_NONBLOCK)
+func Make(device *os.File) (int, error) {
+	fd, err := plainIoctl(device.Fd(), requestNew, unix.O_CLOEXEC|unix.O_NONBLOCK)
 	if err != nil {
-		return nil, fmt.Errorf("uffd: make descriptor: %w", unsupported(err))
+		return -1, fmt.Errorf("uffd: make descriptor: %w", unsupported(err))
 	}
-	return os.NewFile(uintptr(fd), "userfaultfd"), nil
+	return fd, nil
 }
 
-// Use sets what a new descriptor is for. It can be done once; the file is the FD's
-// from then on, unless there is an error.
-func Use(file *os.File, features Features) (*FD, error) {
+// Use sets what a new descriptor is for. It can be done once; the descriptor is the
+// FD's from then on, unless there is an error.
+func Use(fd int, features Features) (*FD, error) {
 	arg := api{version: apiVersion, features: uint64(features)}
-	if err := ioctl(file, requestAPI, &arg); err != nil {
+	if err := ioctl(fd, requestAPI, &arg); err != nil {
 		return nil, fmt.Errorf("uffd: ask for features %#x: %w", uint64(features), unsupported(err))
 	}
-	return &FD{file: file}, nil
+	return &FD{fd: fd}, nil
 }
 
 // Supported returns what the kernel has.
 func Supported(device *os.File) (Features, error) {
-	file, err := Make(device)
+	fd, err := Make(device)
 	if err != nil {
 		return 0, err
 	}
-	defer file.Close()
+	defer unix.Close(fd)
 	arg := api{version: apiVersion}
-	if err := ioctl(file, requestAPI, &arg); err != nil {
+	if err := ioctl(fd, requestAPI, &arg); err != nil {
 		return 0, fmt.Errorf("uffd: ask for features: %w", unsupported(err))
 	}
 	return Features(arg.features), nil
 }
 
-// File is the descriptor, to be waited for.
-func (u *FD) File() *os.File { return u.file }
+// Fd is the descriptor, to be waited for.
+func (u *FD) Fd() int { return u.fd }
 
 // Close gives up the descriptor. With the last copy of it all protection ends, and
 // threads that wait go on.
-func (u *FD) Close() error { return u.file.Close() }
+func (u *FD) Close() error {
+	if err := unix.Close(u.fd); err != nil {
+		return fmt.Errorf("uffd: close: %w", err)
+	}
+	return nil
+}
 
 // Register prepares whole mappings for protection. It protects nothing yet.
 func (u *FD) Register(r Range) error {
 	arg := register{r: r, mode: registerWP}
-	if err := ioctl(u.file, requestRegister, &arg); err != nil {
+	if err := ioctl(u.fd, requestRegister, &arg); err != nil {
 		return fmt.Errorf("uffd: register %d bytes: %w", r.Length, unsupported(err))
 	}
 	return nil
@@ -119,7 +125,7 @@ func (u *FD) Register(r Range) error {
 
 // Unregister ends all protection in a range.
 func (u *FD) Unregister(r Range) error {
-	if err := ioctl(u.file, requestUnregister, &r); err != nil {
+	if err := ioctl(u.fd, requestUnregister, &r); err != nil {
 		return fmt.Errorf("uffd: unregister %d bytes: %w", r.Length, err)
 	}
 	return nil
@@ -134,7 +140,7 @@ func (u *FD) Release(r Range) error { return u.protect(r, 0) }
 func (u *FD) protect(r Range, mode uint64) error {
 	for {
 		// EAGAIN: the address space is being changed by another thread.
-		err := ioctl(u.file, requestWriteProtect, &protection{r: r, mode: mode})
+		err := ioctl(u.fd, requestWriteProtect, &protection{r: r, mode: mode})
 		if err == nil {
 			return nil
 		}
@@ -158,9 +164,8 @@ const (
 // ErrNotSupported for messages that nobody asked for.
 func (u *FD) Faults(list []uint64) ([]uint64, error) {
 	var buf [16 * messageSize]byte
-	fd := int(u.file.Fd())
 	for {
-		n, err := unix.Read(fd, buf[:])
+		n, err := unix.Read(u.fd, buf[:])
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue

@@ -1,7 +1,6 @@
-package vmm
+package dirty
 
 import (
-	"errors"
 	"fmt"
 
 	"thaw/internal/guestmem"
@@ -21,6 +20,7 @@ import (
 // Protecting them would fill the page tables of memory that was never touched, and
 // so keep it from being touched in huge pages.
 type asyncWP struct {
+	t  *Tracking
 	fd *uffd.FD // all of the memory is registered with it; nil: off
 	// marks has what the balloon gave back, which is nowhere in the page map, and
 	// what devices wrote, which is.
@@ -34,52 +34,44 @@ const (
 	protectAway = 512 // more parts than that are protected as one
 )
 
-func (a *asyncWP) start(m *Machine) error {
+func (a *asyncWP) start() error {
 	if a.fd == nil {
-		if err := a.open(m); err != nil {
+		if err := a.open(); err != nil {
 			return err
 		}
 	}
-	a.marks = guestmem.NewBitmap(m.mem.Size())
-	m.mem.TrackDirty(a.marks)
+	a.marks = guestmem.NewBitmap(a.t.cfg.Memory.Size())
+	a.t.cfg.Memory.TrackDirty(a.marks)
 	// What was written before start is of no interest.
-	_, err := a.drain(m)
+	_, err := a.drain()
 	if err != nil {
-		a.stop(m)
+		a.stop()
 	}
 	return err
 }
 
-func (a *asyncWP) open(m *Machine) error {
+func (a *asyncWP) open() error {
 	switch {
-	case m.track.device == nil:
-		return fmt.Errorf("vmm: tracker %s: no %s was passed: %w", TrackUffdAsync, uffd.Device, ErrTracker)
-	case m.track.scanner == nil:
-		return fmt.Errorf("vmm: tracker %s: no page map was passed: %w", TrackUffdAsync, ErrTracker)
+	case a.t.device == nil:
+		return fmt.Errorf("dirty: tracker %s: no %s was passed: %w", UffdAsync, uffd.Device, ErrTracker)
+	case a.t.scanner == nil:
+		return fmt.Errorf("dirty: tracker %s: no page map was passed: %w", UffdAsync, ErrTracker)
 	}
-	fd, err := uffd.Open(m.track.device, uffd.WriteProtectAsync|uffd.WriteProtectUnpopulated)
+	fd, err := uffd.Open(a.t.device, uffd.WriteProtectAsync|uffd.WriteProtectUnpopulated)
 	if err == nil {
-		if err = fd.Register(uffd.Of(m.mem.Host())); err != nil {
+		if err = fd.Register(uffd.Of(a.t.cfg.Memory.Host())); err != nil {
 			fd.Close()
 		}
 	}
 	if err != nil {
-		return trackerError(TrackUffdAsync, err)
+		return trackerError(UffdAsync, err)
 	}
 	a.fd = fd
 	return nil
 }
 
-// trackerError tells what the host cannot do from what went wrong.
-func trackerError(name Tracker, err error) error {
-	if errors.Is(err, uffd.ErrNotSupported) || errors.Is(err, pagemap.ErrNotSupported) {
-		err = fmt.Errorf("%w: %w", err, ErrTracker)
-	}
-	return fmt.Errorf("vmm: tracker %s: %w", name, err)
-}
-
-func (a *asyncWP) stop(m *Machine) {
-	m.mem.TrackDirty(nil)
+func (a *asyncWP) stop() {
+	a.t.cfg.Memory.TrackDirty(nil)
 	a.marks = nil
 	a.close()
 }
@@ -92,28 +84,28 @@ func (a *asyncWP) close() {
 	}
 }
 
-func (a *asyncWP) drain(m *Machine) ([]pagemap.Range, error) {
-	if err := a.protect(m); err != nil {
+func (a *asyncWP) drain() ([]pagemap.Range, error) {
+	if err := a.protect(); err != nil {
 		return nil, err
 	}
 	return drainBitmap(a.marks), nil
 }
 
 // protect marks the private pages that were written, and protects them.
-func (a *asyncWP) protect(m *Machine) error {
-	host := m.mem.Host()
-	list, err := m.track.scanner.Written(host, nil)
+func (a *asyncWP) protect() error {
+	host := a.t.cfg.Memory.Host()
+	list, err := a.t.scanner.Written(host, nil)
 	if err != nil {
-		return trackerError(TrackUffdAsync, err)
+		return trackerError(UffdAsync, err)
 	}
 	for _, part := range joined(list) {
 		offset := uint64(part.First) * guestmem.PageSize
 		// Not list: a page between may have been written meanwhile.
-		err := m.track.scanner.Protect(host[offset:][:uint64(part.Count)*guestmem.PageSize], func(r pagemap.Range) {
+		err := a.t.scanner.Protect(host[offset:][:uint64(part.Count)*guestmem.PageSize], func(r pagemap.Range) {
 			a.marks.SetRange(offset+uint64(r.First)*guestmem.PageSize, uint64(r.Count)*guestmem.PageSize)
 		})
 		if err != nil {
-			return trackerError(TrackUffdAsync, err)
+			return trackerError(UffdAsync, err)
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package vmm
+package dirty
 
 import (
 	"fmt"
@@ -6,16 +6,18 @@ import (
 	"sync"
 
 	"thaw/internal/guestmem"
+	"thaw/internal/kvm"
 	"thaw/internal/pagemap"
 )
 
-// ringBytes is the size of a processor's dirty ring: 65 536 pages, the most that KVM
+// RingBytes is the size of a processor's dirty ring: 65 536 pages, the most that KVM
 // offers. One that is full stops its processor until it has been read.
-const ringBytes = 1 << 20
+const RingBytes = 1 << 20
 
 // kvmLog is what KVM tells of the processors' writes, by its log or by rings, with a
 // bitmap of what devices write.
 type kvmLog struct {
+	t  *Tracking
 	on bool
 	// mu makes reading rings and giving back what was read one step; a
 	// processor whose ring is full does it too.
@@ -27,28 +29,20 @@ type kvmLog struct {
 	overflow bool
 }
 
-// enableRings gives the processors rings. Preconditions: none has been made yet.
-func (m *Machine) enableRings() error {
-	if limit := m.system.DirtyRingLimit(); limit < ringBytes {
-		return fmt.Errorf("vmm: tracker %s: kvm offers rings of %d bytes: %w", TrackDirtyRing, limit, ErrTracker)
-	}
-	return m.vm.EnableDirtyRing(ringBytes)
-}
-
 // start begins with an empty log.
-func (l *kvmLog) start(m *Machine) error {
-	l.stop(m)
+func (l *kvmLog) start() error {
+	l.stop()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.overflow {
 		return errOverflow
 	}
-	l.written = guestmem.NewBitmap(m.mem.Size())
-	m.mem.TrackDirty(l.written)
+	l.written = guestmem.NewBitmap(l.t.cfg.Memory.Size())
+	l.t.cfg.Memory.TrackDirty(l.written)
 	l.on = true
-	for slot := range m.mem.Regions() {
-		if err := m.vm.SetDirtyLog(uint32(slot), true); err != nil {
-			l.off(m)
+	for slot := range l.t.cfg.Memory.Regions() {
+		if err := l.t.cfg.VM.SetDirtyLog(uint32(slot), true); err != nil {
+			l.off()
 			return err
 		}
 	}
@@ -56,44 +50,63 @@ func (l *kvmLog) start(m *Machine) error {
 }
 
 // stop ends the log. A slot that cannot be set back only goes on logging.
-func (l *kvmLog) stop(m *Machine) {
+func (l *kvmLog) stop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.on {
-		l.off(m)
+		l.off()
 	}
 }
 
 // off is stop. Preconditions: mu is held, on.
-func (l *kvmLog) off(m *Machine) {
+func (l *kvmLog) off() {
 	l.on = false
 	l.written = nil
-	m.mem.TrackDirty(nil)
-	for slot := range m.mem.Regions() {
-		if err := m.vm.SetDirtyLog(uint32(slot), false); err != nil {
-			m.cfg.Log(err)
+	l.t.cfg.Memory.TrackDirty(nil)
+	for slot := range l.t.cfg.Memory.Regions() {
+		if err := l.t.cfg.VM.SetDirtyLog(uint32(slot), false); err != nil {
+			l.t.cfg.Log(err)
 		}
 	}
-	if m.cfg.DirtyRing {
+	if l.t.cfg.Rings != nil {
 		// What is left in the rings would be told of after the next start.
-		if err := l.readRings(m, m.vcpus...); err != nil {
-			m.cfg.Log(err)
+		if err := l.readRings(l.t.cfg.Rings...); err != nil {
+			l.t.cfg.Log(err)
 		}
 	}
 }
 
 // drain returns what was written since start or the last drain, and clears it.
-func (l *kvmLog) drain(m *Machine) ([]pagemap.Range, error) {
+func (l *kvmLog) drain() ([]pagemap.Range, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	read := l.readLog
-	if m.cfg.DirtyRing {
-		read = func(m *Machine) error { return l.readRings(m, m.vcpus...) }
+	var err error
+	if l.t.cfg.Rings != nil {
+		err = l.readRings(l.t.cfg.Rings...)
+	} else {
+		err = l.readLog(false)
 	}
-	if err := read(m); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return drainBitmap(l.written), nil
+}
+
+// keptLog is KVM's log as a finder that forgets nothing until it is stopped: what it
+// finds was written since its start.
+type keptLog struct{ *kvmLog }
+
+func (l keptLog) drain() ([]pagemap.Range, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.readLog(true); err != nil {
+		return nil, err
+	}
+	list := drainBitmap(l.written)
+	for _, r := range list {
+		l.written.SetRange(uint64(r.First)*guestmem.PageSize, uint64(r.Count)*guestmem.PageSize)
+	}
+	return list, nil
 }
 
 // drainBitmap returns the marked pages, and clears their marks.
@@ -102,15 +115,21 @@ func drainBitmap(b *guestmem.Bitmap) (list []pagemap.Range) {
 	return list
 }
 
-func (l *kvmLog) readLog(m *Machine) error {
-	for slot, r := range m.mem.Regions() {
+// readLog adds the log to the bitmap and, unless it is to be kept, clears it.
+func (l *kvmLog) readLog(keep bool) error {
+	for slot, r := range l.t.cfg.Memory.Regions() {
 		words := int((r.Size/guestmem.PageSize + 63) / 64)
 		if len(l.words) < words {
 			l.words = make([]uint64, words)
 		}
 		clear(l.words[:words])
-		if err := m.vm.DirtyLog(uint32(slot), l.words[:words]); err != nil {
+		if err := l.t.cfg.VM.DirtyLog(uint32(slot), l.words[:words]); err != nil {
 			return err
+		}
+		if l.t.cfg.KeepsLog && !keep {
+			if err := l.t.cfg.VM.ClearDirtyLog(uint32(slot), l.words[:words]); err != nil {
+				return err
+			}
 		}
 		for i, word := range l.words[:words] {
 			for ; word != 0; word &= word - 1 {
@@ -124,10 +143,9 @@ func (l *kvmLog) readLog(m *Machine) error {
 
 // readRings moves what is in the processors' rings to the bitmap. Preconditions: mu is
 // held. Processors may run: KVM notices writes again from here on.
-func (l *kvmLog) readRings(m *Machine, vcpus ...*vcpu) error {
-	regions, left := m.mem.Regions(), 0
-	for _, c := range vcpus {
-		ring := c.kvm.DirtyRing()
+func (l *kvmLog) readRings(rings ...*kvm.DirtyRing) error {
+	regions, left := l.t.cfg.Memory.Regions(), 0
+	for _, ring := range rings {
 		n := ring.Harvest(func(slot uint32, page uint64) {
 			if l.written != nil && int(slot) < len(regions) {
 				l.written.SetRange(regions[slot].Offset+page*guestmem.PageSize, 1)
@@ -137,7 +155,7 @@ func (l *kvmLog) readRings(m *Machine, vcpus ...*vcpu) error {
 		left += n
 	}
 	for left > 0 && !l.overflow {
-		n, err := m.vm.ResetDirtyRings()
+		n, err := l.t.cfg.VM.ResetDirtyRings()
 		if err != nil {
 			return err
 		}
@@ -153,12 +171,12 @@ func (l *kvmLog) readRings(m *Machine, vcpus ...*vcpu) error {
 
 // errOverflow can be of the host's making: where KVM emulates a processor, as on pvm
 // hosts before the guest's kernel runs natively, it does not always stop in time.
-var errOverflow = fmt.Errorf("vmm: tracker %s: a processor has written more pages than its ring holds: %w", TrackDirtyRing, ErrTracker)
+var errOverflow = fmt.Errorf("dirty: tracker %s: a processor has written more pages than its ring holds: %w", Ring, ErrTracker)
 
-// ringFull makes room in the ring of a processor that stands still for it. It is
+// RingFull makes room in the ring of a processor that stands still for it. It is
 // called on the processor's thread.
-func (l *kvmLog) ringFull(c *vcpu) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.readRings(c.m, c)
+func (t *Tracking) RingFull(processor int) error {
+	t.log.mu.Lock()
+	defer t.log.mu.Unlock()
+	return t.log.readRings(t.cfg.Rings[processor])
 }
