@@ -71,15 +71,6 @@ func (r *rig) pauses(ctx context.Context, d dirtying) ([]Metric, error) {
 		}
 		all = append(all, some...)
 	}
-	last := all[len(all)-1].Record
-	pages := int(last.Pages)
-	if last.CopyAheadMS > 0 {
-		pages = 0
-	}
-	least, err := lower.Pause(min(d.n, floorSamples), pages)
-	if err != nil {
-		return nil, err
-	}
 	column := func(of func(paused) float64) []float64 {
 		var list []float64
 		for _, p := range all {
@@ -87,9 +78,19 @@ func (r *rig) pauses(ctx context.Context, d dirtying) ([]Metric, error) {
 		}
 		return list
 	}
+	last := all[len(all)-1].Record
+	pages := int(last.Pages)
+	ahead := column(func(p paused) float64 { ms, _ := phaseMS(p.Record, "save/save.copy_ahead"); return ms })
+	if stats.Median(ahead) > 0 {
+		pages = 0
+	}
+	least, err := lower.Pause(min(d.n, floorSamples), pages)
+	if err != nil {
+		return nil, err
+	}
 	m := distribution(d.metric, unitMilliseconds, column(func(p paused) float64 { return p.Pause })).withFloor(milliseconds(least))
 	m.Detail = fmt.Sprintf("%s, %d pages; copying ahead %.1f, freeze %.1f, all %.1f; writing it all again in the guest: %.1f before, %.1f after",
-		last.Tracker, last.Pages, stats.Median(column(func(p paused) float64 { return p.Record.CopyAheadMS })),
+		last.Tracker, last.Pages, stats.Median(ahead),
 		stats.Median(column(func(p paused) float64 { return p.Record.FreezeMS })),
 		stats.Median(column(func(p paused) float64 { return p.Record.TotalMS })),
 		stats.Median(column(func(p paused) float64 { return p.Before })), stats.Median(column(func(p paused) float64 { return p.After })))

@@ -14,8 +14,10 @@ import (
 const (
 	pythonCell = "print(sum(range(1000)))"
 	pythonOut  = "499500"
-	pandasCell = `import pandas as pd
-df = pd.DataFrame({"city": [i * 7919 % 211 for i in range(20000)], "sold": range(20000)})
+	pandasCell = `import numpy as np
+import pandas as pd
+sold = np.arange(20000)
+df = pd.DataFrame({"city": sold * 7919 % 211, "sold": sold})
 top = df.groupby("city").sold.sum().nlargest(3)
 print("top", top.to_dict())`
 	pandasOut = "top"

@@ -13,7 +13,6 @@ import (
 
 	"thaw/internal/guestmem"
 	"thaw/internal/kvm"
-	"thaw/internal/pagemap"
 	"thaw/snapshot/format"
 	"thaw/snapshot/layer"
 	"thaw/snapshot/pageindex"
@@ -281,19 +280,24 @@ func (f *Floor) restored() (*machine, error) {
 	return m, nil
 }
 
-// dirty writes n pages that the template has, and returns them.
-func (m *machine) dirty(n int) ([]pagemap.Range, error) {
+// dirty writes n pages: those that the template has first, then others.
+func (m *machine) dirty(n int) error {
 	host := m.mem.Host()
-	var list []pagemap.Range
-	for _, r := range m.f.index.Runs {
-		for page := r.First; page < r.First+r.Count && n > 0; page++ {
-			host[uint64(page)*pageindex.PageSize]++
-			list = pagemap.Append(list, pagemap.Range{First: page, Count: 1})
-			n--
+	write := func(first, end uint32) {
+		for ; first < end && n > 0; first, n = first+1, n-1 {
+			host[uint64(first)*pageindex.PageSize]++
 		}
 	}
-	if n > 0 {
-		return nil, fmt.Errorf("floor: the template has %d pages too few", n)
+	for _, r := range m.f.index.Runs {
+		write(r.First, r.First+r.Count)
 	}
-	return list, nil
+	end := uint32(0)
+	for _, r := range m.f.index.Runs {
+		write(end, r.First)
+		end = r.First + r.Count
+	}
+	if write(end, m.f.index.Pages); n > 0 {
+		return fmt.Errorf("floor: the memory has %d pages too few", n)
+	}
+	return nil
 }

@@ -66,7 +66,7 @@ func (f *Floor) Pause(n, pages int) ([]time.Duration, error) {
 	}
 	var took []time.Duration
 	for range n {
-		if _, err := m.dirty(pages); err != nil {
+		if err := m.dirty(pages); err != nil {
 			return nil, err
 		}
 		begin := time.Now()
@@ -134,7 +134,7 @@ func (f *Floor) Rollback(n, private, changed int) ([]time.Duration, error) {
 		return nil, err
 	}
 	defer m.close()
-	if _, err := m.dirty(private); err != nil {
+	if err := m.dirty(private); err != nil {
 		return nil, err
 	}
 	if err := m.rollback(); err != nil {
@@ -142,7 +142,7 @@ func (f *Floor) Rollback(n, private, changed int) ([]time.Duration, error) {
 	}
 	var took []time.Duration
 	for range n {
-		if _, err := m.dirty(min(changed, private)); err != nil {
+		if err := m.dirty(min(changed, private)); err != nil {
 			return nil, err
 		}
 		begin := time.Now()
