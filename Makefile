@@ -10,10 +10,10 @@ BENCH   := thaw-bench bench-guest
 SOURCES := $(shell find . -name '*.go' -o -name '*.s' -o -name go.mod | grep -v /testdata/)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build kernel kernel-stock images lab lab-down demo test test-unit test-guest test-lab test-race fuzz lint bench clean
+.PHONY: help deps build kernel kernel-stock images lab lab-down demo test test-unit test-guest test-lab test-race fuzz lint bench bench-checkpoint clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-17s %s\n", $$1, $$2}'
 
 deps: ## install what building and testing needs (Debian, as root)
 	./scripts/deps
@@ -77,6 +77,9 @@ lint: ## gofmt, vet, staticcheck
 bench: deps build kernel images ## cold start, block and network figures beside QEMU's
 	$(BIN)/thaw image build bench
 	$(BIN)/thaw bench start
+
+bench-checkpoint: deps build kernel images ## restore, checkpoint, rollback and fork figures, with the least this host allows
+	$(BIN)/thaw bench checkpoint --raw out/bench
 
 clean: ## remove what was built here; the cache stays
 	rm -rf $(BIN) out

@@ -21,7 +21,7 @@ const benchProgram = "thaw-bench"
 // code.
 func (a *app) benchCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "bench", Short: "Measure Thaw, side by side with QEMU (`thaw bench start --help`)",
+		Use: "bench", Short: "Measure Thaw: `bench start` (beside QEMU), `bench checkpoint`, `bench trajectory`",
 		DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
 			exe, err := os.Executable()
