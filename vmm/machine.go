@@ -47,7 +47,12 @@ type Machine struct {
 	// with, and the guest's page tables in it; nil where they do not matter.
 	image  *memimage.Image
 	tables *pagetable.Tables
-	track  *dirty.Tracking
+	// topSign is what pages of the top level have; newTops are those with it
+	// among the pages of the save that is being made.
+	topSign pagetable.Sign
+	newTops pagetable.Set
+	at      []byte // the instant of the image, see State
+	track   *dirty.Tracking
 	// lost: a save has failed half-way, and nobody knows the image.
 	lost bool
 	// tellGeneration: the guest is to be told, when it runs, that its

@@ -1,12 +1,14 @@
 package vmm
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"time"
 
 	"thaw/internal/guestmem"
+	"thaw/internal/pagemap"
 	"thaw/snapshot/format"
 	"thaw/snapshot/memimage"
 	"thaw/vmm/dirty"
@@ -37,7 +39,9 @@ type Image struct {
 	// Userfault is an open uffd.Device, for the trackers that need it; nil: passed
 	// before, or not wanted.
 	Userfault *os.File
-	Tracker   dirty.Tracker // to start; empty: dirty.Pagemap
+	// Tracker is to be started; empty: one that follows writes goes on, else
+	// dirty.Pagemap.
+	Tracker dirty.Tracker
 }
 
 // Close closes the files, for a caller that does not come to use the image.
@@ -89,6 +93,7 @@ func (m *Machine) Rollback(i Image, record *os.File) (r Restored, err error) {
 	p.start()
 	m.Pause()
 	p.done("pause")
+	before := m.at
 	state, err := m.open(&i, &p)
 	if err != nil {
 		return r, err
@@ -102,7 +107,7 @@ func (m *Machine) Rollback(i Image, record *os.File) (r Restored, err error) {
 		t.Reset()
 	}
 	p.done("stop devices")
-	private, err := m.track.Private()
+	private, exact, err := m.changed(state, before)
 	if err != nil {
 		return r, err
 	}
@@ -112,12 +117,24 @@ func (m *Machine) Rollback(i Image, record *os.File) (r Restored, err error) {
 			return r, err
 		}
 	}
-	if r.Memory, err = m.putBackMemory(private, &p); err != nil {
+	if r.Memory, err = m.putBackMemory(private, exact, &p); err != nil {
 		return r, err
 	}
 	err = m.become(state, &i, &p)
 	r.Phases = p.list
 	return r, err
+}
+
+// changed returns the pages that may differ from the image that s belongs to, when the
+// tracker knows what was written since the instant before. exact: there are no others.
+// Else there may be, among those that an image covers.
+func (m *Machine) changed(s *State, before []byte) (list []pagemap.Range, exact bool, err error) {
+	if m.track.Follows() && len(before) > 0 && bytes.Equal(s.Instant, before) {
+		list, err = m.track.Find(m.track.Name())
+		return list, true, err
+	}
+	list, err = m.track.Private()
+	return list, false, err
 }
 
 // Rebase has the machine compare with, and go back to, the same bytes in other files:
@@ -165,24 +182,26 @@ func (m *Machine) open(i *Image, p *phases) (*State, error) {
 		m.track.SetUserfault(i.Userfault)
 		i.Userfault = nil
 	}
-	m.image, m.tables, m.lost = image, tables, false
+	m.image, m.lost, m.at = image, false, state.Instant
 	p.done("open memory")
-	return state, m.needTables(state, p)
+	return state, m.needTables(state, tables, p)
 }
 
 // needTables finds the page tables of an image that does not name them although
 // this host needs to know them: it was saved on another kind.
-func (m *Machine) needTables(s *State, p *phases) error {
+func (m *Machine) needTables(s *State, t *pagetable.Tables, p *phases) error {
 	shadowed, err := m.shadowed()
-	if err != nil || !shadowed {
-		m.tables = nil
+	if err != nil {
 		return err
 	}
-	if m.tables == nil {
-		m.tables, err = m.findTables(m.image, s, nil, m.image.Index())
+	if !shadowed {
+		t = nil
+	} else if t == nil {
+		t = m.findTables(tableMemory{m.mem, m.image.Page}, s, setOf(m.image.Index()))
 		p.done("find tables")
 	}
-	return err
+	m.setTables(t)
+	return nil
 }
 
 // readState reads and checks a state file.
@@ -208,12 +227,15 @@ func (m *Machine) become(s *State, i *Image, p *phases) error {
 		return err
 	}
 	p.done("set state")
-	if i.Tracker == "" {
+	// Before the first page is written. A tracker that follows writes goes on: what
+	// it finds next is what differs, and what was put back.
+	if i.Tracker == "" && !m.track.Follows() {
 		i.Tracker = dirty.Pagemap
 	}
-	// Before the first page is written.
-	if err := m.track.Start(i.Tracker); err != nil {
-		return err
+	if i.Tracker != "" && i.Tracker != m.track.Name() {
+		if err := m.track.Start(i.Tracker); err != nil {
+			return err
+		}
 	}
 	if err := m.newGeneration(); err != nil {
 		return err

@@ -38,13 +38,14 @@ const (
 // microseconds each, for fewer than that forgetting costs more.
 const maxEntries = 3000
 
-// putBackMemory makes the machine's image the content of its memory again.
-func (m *Machine) putBackMemory(private []pagemap.Range, p *phases) (memimage.PutBack, error) {
+// putBackMemory makes the machine's image the content of its memory again. changed
+// and exact are as changed returns them.
+func (m *Machine) putBackMemory(changed []pagemap.Range, exact bool, p *phases) (memimage.PutBack, error) {
 	var table func(page uint32) bool
 	if m.tables != nil {
 		table = m.tables.All.Has
 	}
-	done, err := m.image.Rollback(m.mem, private, table)
+	done, err := m.image.Rollback(m.mem, changed, exact, table)
 	p.done("memory")
 	if err != nil || m.tables == nil {
 		return done, err

@@ -33,6 +33,8 @@ type SaveSpec struct {
 	// still runs, so that the pause covers only those written meanwhile.
 	Tracker   dirty.Tracker
 	CopyAhead bool
+	// Userfault is an open uffd.Device, if Next needs one that was not passed before.
+	Userfault *os.File
 	// Next is the tracker to start for the next save; empty: the same.
 	Next dirty.Tracker
 	// Resume lets the machine go on at once.
@@ -41,6 +43,7 @@ type SaveSpec struct {
 
 // Saved tells what a save did. Pages are those in the file; counts are in pages.
 type Saved struct {
+	Tracker    dirty.Tracker // that found the pages
 	StateBytes int64
 	Pages      int // in the file
 	Zero       int // that are zeros now and were not
@@ -83,7 +86,7 @@ func (m *Machine) Save(s SaveSpec) (saved Saved, err error) {
 		m.Resume()
 		p.done("resume")
 	}
-	saved.Pause = time.Since(began)
+	saved.Tracker, saved.Pause = s.Tracker, time.Since(began)
 	m.track.EndPause()
 	if err == nil {
 		saved.StateBytes, err = m.writeState(s.State, instant)
@@ -114,12 +117,13 @@ func (m *Machine) savePaused(s *SaveSpec, delta *memimage.Delta, ahead bool, sav
 	}
 	p.done("state")
 	at := &instant{state: &state}
+	m.at = state.Instant
 	if delta == nil {
 		// The memory itself goes on changing when the machine does.
 		if shadowed, err := m.shadowed(); err != nil || !shadowed {
 			return at, err
 		}
-		at.tables, err = m.findTables(nil, &state, nil, nil)
+		at.tables, err = m.coldTables(&state)
 		p.done("find tables")
 		return at, err
 	}
@@ -141,7 +145,7 @@ func (m *Machine) savePaused(s *SaveSpec, delta *memimage.Delta, ahead bool, sav
 
 // close closes the files that were not put to use.
 func (s *SaveSpec) close() {
-	closeFiles(append([]*os.File{s.State, s.Memory}, s.Tops...))
+	closeFiles(append([]*os.File{s.State, s.Memory, s.Userfault}, s.Tops...))
 }
 
 // newDelta checks what is asked for, and returns a delta of a restored machine or
@@ -166,6 +170,10 @@ func (m *Machine) newDelta(s *SaveSpec) (*memimage.Delta, error) {
 	}
 	if s.Tracker == "" {
 		s.Tracker = cmp.Or(m.track.Name(), dirty.Pagemap)
+	}
+	if s.Userfault != nil {
+		m.track.SetUserfault(s.Userfault)
+		s.Userfault = nil
 	}
 	if err := m.track.Check(s.Tracker, s.Next); err != nil {
 		return nil, err
@@ -261,11 +269,8 @@ func (m *Machine) writeState(f *os.File, at *instant) (int64, error) {
 		}
 	}
 	if m.tables != nil {
-		tables, err := m.findTables(m.image, at.state, m.tables, at.index)
-		if err != nil {
-			return 0, err
-		}
-		at.tables, m.tables = tables, tables
+		at.tables = m.findTables(tableMemory{m.mem, m.image.Page}, at.state, m.tables.Tops, m.newTops)
+		m.setTables(at.tables)
 	}
 	if at.tables != nil {
 		if err := addTables(&w, at.tables, uint32(m.mem.Size()/guestmem.PageSize)); err != nil {

@@ -1,6 +1,7 @@
 package vmm
 
 import (
+	"crypto/rand"
 	"fmt"
 
 	"thaw/virtio"
@@ -16,6 +17,9 @@ import (
 // State is all of a machine but its memory and its disks' blocks. It comes from
 // a snapshot file: untrusted. Host resources are not in it.
 type State struct {
+	// Instant is a random number of the save, which tells one instant of a machine
+	// from every other.
+	Instant     []byte        `cbor:"instant"`
 	MemoryBytes uint64        `cbor:"memory_bytes"`
 	VCPUs       []VCPUState   `cbor:"vcpus"`
 	Chips       ChipState     `cbor:"chips"`
@@ -36,10 +40,14 @@ type DeviceState struct {
 	Balloon   *balloon.State `cbor:"balloon,omitempty"`
 }
 
+// instantSize is the size of State.Instant, in bytes.
+const instantSize = 16
+
 // state saves the machine, in the order that order.go gives. Preconditions:
 // paused.
 func (m *Machine) state() (State, error) {
-	s := State{MemoryBytes: m.cfg.MemoryBytes}
+	s := State{Instant: make([]byte, instantSize), MemoryBytes: m.cfg.MemoryBytes}
+	rand.Read(s.Instant) // never fails, see crypto/rand
 	for _, c := range m.vcpus {
 		v, err := c.state()
 		if err != nil {
@@ -87,6 +95,8 @@ func (d device) state(t *mmio.Transport) DeviceState {
 // check compares a saved machine with this one's shape.
 func (m *Machine) check(s *State) error {
 	switch {
+	case len(s.Instant) != 0 && len(s.Instant) != instantSize:
+		return fmt.Errorf("vmm: restore: number of the save has %d bytes: %w", len(s.Instant), virtio.ErrState)
 	case s.MemoryBytes != m.cfg.MemoryBytes:
 		return fmt.Errorf("vmm: restore: saved with %d bytes of memory, machine has %d: %w", s.MemoryBytes, m.cfg.MemoryBytes, virtio.ErrState)
 	case len(s.VCPUs) != len(m.vcpus):

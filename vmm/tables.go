@@ -8,7 +8,6 @@ import (
 	"thaw/internal/guestmem"
 	"thaw/internal/kvm"
 	"thaw/snapshot/format"
-	"thaw/snapshot/memimage"
 	"thaw/snapshot/pageindex"
 	"thaw/vmm/pagetable"
 )
@@ -34,32 +33,52 @@ func (t tableMemory) Locate(gpa uint64) (uint32, bool) {
 	return uint32(offset / guestmem.PageSize), err == nil
 }
 
-// findTables finds the tables of an image, or of the machine's own memory, all of
-// which is in its file, if there is none. In a checkpoint tables of the top level
-// are where its parent had some, or in pages that changed.
-func (m *Machine) findTables(image *memimage.Image, s *State, parent *pagetable.Tables, changed *pageindex.Index) (*pagetable.Tables, error) {
-	t := tableMemory{mem: m.mem}
-	if image != nil {
-		t.page = image.Page
-	} else {
-		t.page = func(page uint32) []byte { return m.mem.Host()[uint64(page)*guestmem.PageSize:][:guestmem.PageSize] }
-		var err error
-		// Not the whole memory: to read a hole would fill it.
-		if changed, err = pageindex.FromHoles(m.cfg.Memory, int64(m.mem.Size())); err != nil {
-			return nil, fmt.Errorf("vmm: find page tables: %w", err)
-		}
-	}
+// findTables finds the tables in a memory. candidates have every page that can be of
+// the top level.
+func (m *Machine) findTables(t tableMemory, s *State, candidates ...pagetable.Set) *pagetable.Tables {
 	found := pagetable.Find(t, s.VCPUs[0].Sregs.CR3, func(yield func(page uint32)) {
-		if parent != nil {
-			parent.Tops.All(yield)
-		}
-		for _, r := range changed.Runs {
-			for page := r.First; page < r.End(); page++ {
-				yield(page)
-			}
+		for _, c := range candidates {
+			c.All(yield)
 		}
 	})
-	return &found, nil
+	return &found
+}
+
+// coldTables finds the tables of a machine that was booted: all of its memory is in
+// its file.
+func (m *Machine) coldTables(s *State) (*pagetable.Tables, error) {
+	// Not the whole memory: to read a hole would fill it.
+	data, err := pageindex.FromHoles(m.cfg.Memory, int64(m.mem.Size()))
+	if err != nil {
+		return nil, fmt.Errorf("vmm: find page tables: %w", err)
+	}
+	page := func(page uint32) []byte { return m.mem.Host()[uint64(page)*guestmem.PageSize:][:guestmem.PageSize] }
+	return m.findTables(tableMemory{m.mem, page}, s, setOf(data)), nil
+}
+
+// setOf returns the pages that an index has runs for.
+func setOf(x *pageindex.Index) pagetable.Set {
+	set := pagetable.NewSet(x.Pages)
+	for _, r := range x.Runs {
+		for page := r.First; page < r.End(); page++ {
+			set.Add(page)
+		}
+	}
+	return set
+}
+
+// setTables makes t the tables of the machine's image; nil: they do not matter.
+func (m *Machine) setTables(t *pagetable.Tables) {
+	m.tables, m.topSign = t, pagetable.Sign{}
+	if t == nil {
+		return
+	}
+	first := true
+	t.Tops.All(func(page uint32) {
+		if first {
+			m.topSign, first = pagetable.SignOf(m.image.Page(page)), false
+		}
+	})
 }
 
 // addTables adds the section about page tables to a state file: two indexes, each
@@ -103,12 +122,7 @@ func readTables(f *format.File, pages uint32) (*pagetable.Tables, error) {
 			return nil, fmt.Errorf("vmm: decode page tables: %w: %w", err, format.ErrFormat)
 		}
 		b = b[4+n:]
-		*set = pagetable.NewSet(pages)
-		for _, r := range x.Runs {
-			for page := r.First; page < r.End(); page++ {
-				set.Add(page)
-			}
-		}
+		*set = setOf(x)
 	}
 	return t, nil
 }

@@ -17,7 +17,8 @@ import (
 // Restore implements vmmchild.Machine.
 func (m machine) Restore(r *vmmproto.Restore, f vmmchild.RestoreFiles) (vmmproto.Restored, error) {
 	image := vmm.Image{
-		State: f.State, Base: f.Base, Overlays: f.Overlays, Pagemap: f.Pagemap, Tracker: dirty.Tracker(r.Tracker),
+		State: f.State, Base: f.Base, Overlays: f.Overlays, Pagemap: f.Pagemap, Userfault: f.Userfault,
+		Tracker: dirty.Tracker(r.Tracker),
 	}
 	for _, layers := range f.Layers {
 		image.Disks = append(image.Disks, vmm.Disk{Layers: layers})
@@ -67,13 +68,13 @@ func readPlan(f *os.File, memory uint64) (memimage.Plan, error) {
 func (m machine) Save(s *vmmproto.Save, f vmmchild.SaveFiles) (vmmproto.Saved, error) {
 	done, err := m.Machine.Save(vmm.SaveSpec{
 		State: f.State, Memory: f.Memory, Tops: f.Tops, Tracker: dirty.Tracker(s.Tracker), CopyAhead: s.CopyAhead,
-		Next: dirty.Tracker(s.Next), Resume: s.Resume,
+		Next: dirty.Tracker(s.Next), Userfault: f.Userfault, Resume: s.Resume,
 	})
 	if err != nil {
 		return vmmproto.Saved{}, err
 	}
 	return vmmproto.Saved{
-		StateBytes: done.StateBytes, Pages: done.Pages, Zero: done.Zero, Candidates: done.Candidates, Same: done.Same,
+		Tracker: string(done.Tracker), StateBytes: done.StateBytes, Pages: done.Pages, Zero: done.Zero, Candidates: done.Candidates, Same: done.Same,
 		Again: done.Again, PauseMicros: done.Pause.Microseconds(), AheadMicros: done.CopyAhead.Microseconds(),
 		Phases: phases("save", done.Phases),
 	}, nil

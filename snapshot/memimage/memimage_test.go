@@ -250,7 +250,7 @@ func TestCheckpointsOfARandomMachine(t *testing.T) {
 				w.run(30)
 				to := list[w.rng.IntN(len(list))]
 				x := w.reopen(to, step%2 == 0)
-				if _, err := x.Rollback(w.mem, w.private(), nil); err != nil {
+				if _, err := x.Rollback(w.mem, w.private(), false, nil); err != nil {
 					t.Fatal(err)
 				}
 				w.image, w.want = x, bytes.Clone(to.want)
@@ -311,7 +311,7 @@ func TestRollbackDropsALargeMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := x.Rollback(mem, private, nil)
+	n, err := x.Rollback(mem, private, false, nil)
 	if err != nil || !n.Dropped {
 		t.Fatalf("%+v, %v", n, err)
 	}

@@ -30,17 +30,17 @@ type Entry struct {
 }
 
 // Rollback makes the image the content of mem again, over which an image with the
-// same base was laid. private are the pages that are private now. Pages that
-// special says yes to, which may be nil, are left alone: what differs in them is
+// same base was laid. private are the pages that are private now or, if exact, all
+// that may differ. Pages that special says yes to, which may be nil, are left alone: what differs in them is
 // returned as entries, or lost if all was dropped. Preconditions: nothing writes
 // mem.
-func (x *Image) Rollback(mem *guestmem.Memory, private []pagemap.Range, special func(page uint32) bool) (PutBack, error) {
+func (x *Image) Rollback(mem *guestmem.Memory, private []pagemap.Range, exact bool, special func(page uint32) bool) (PutBack, error) {
 	if err := x.fits(mem); err != nil {
 		return PutBack{}, err
 	}
 	n := PutBack{Private: pagemap.Pages(private)}
 	host := mem.Host()
-	if n.Private > dropAbove {
+	if n.Private > dropAbove && !exact {
 		for _, r := range private {
 			if err := unix.Madvise(host[uint64(r.First)*pageSize:][:uint64(r.Count)*pageSize], unix.MADV_DONTNEED); err != nil {
 				return n, fmt.Errorf("memimage: drop %d pages: %w", r.Count, err)
@@ -66,6 +66,9 @@ func (x *Image) Rollback(mem *guestmem.Memory, private []pagemap.Range, special 
 		}
 	}
 	put(private, &n.Copied)
+	if exact {
+		return n, nil
+	}
 	// Pages that the balloon gave back, or that the image covers and the one
 	// before did not.
 	put(subtract(x.covered(), private), &n.Restored)

@@ -46,6 +46,10 @@ const (
 	Full Tracker = "full"
 )
 
+// NeedsUserfault says whether an open uffd.Device must be passed before a tracker is
+// started.
+func (t Tracker) NeedsUserfault() bool { return t == UffdAsync }
+
 // ErrTracker is wrapped when a tracker is not known or cannot be used here. Nothing
 // takes its place.
 var ErrTracker = errors.New("dirty tracker cannot be used")
@@ -201,6 +205,10 @@ func (t *Tracking) EndPause() {
 
 // Name is the tracker that was started last; empty: none.
 func (t *Tracking) Name() Tracker { return t.name }
+
+// Follows says whether the tracker that was started follows writes: it finds what was
+// written since, and not what is there.
+func (t *Tracking) Follows() bool { return t.finder != nil }
 
 // Automatic is the next tracker for a machine whose owner has no wish: the one that
 // follows its writes already, or what suits a machine that is saved and rolled back

@@ -6,8 +6,8 @@ type Request struct {
 	Number uint32
 }
 
-// Requests are all ioctls that thaw-vmm may make, on any descriptor: those that internal/kvm and internal/pagemap make
-// for package vmm, and no others. KVM_RUN is first because the kernel evaluates the filter in this order and it is the one that is
+// Requests are all ioctls that thaw-vmm may make, on any descriptor: those that internal/kvm, internal/pagemap and
+// internal/uffd make for package vmm, and no others. KVM_RUN is first because the kernel evaluates the filter in this order and it is the one that is
 // called thousands of times a second. No request of other drivers is here: the tap is set up by the daemon.
 var Requests = []Request{
 	{"KVM_RUN", 0xae80},
@@ -67,6 +67,12 @@ var Requests = []Request{
 	{"KVM_GET_XCRS", 0x8188aea6},
 	{"KVM_SET_XCRS", 0x4188aea7},
 	{"KVM_KVMCLOCK_CTRL", 0xaead},
+
+	// Tracker uffd-wp-async: a userfaultfd for the process's own memory, by a device that is passed only for it. Faults
+	// are never read, nor are pages copied or protected by it.
+	{"USERFAULTFD_IOC_NEW", 0xaa00},
+	{"UFFDIO_API", 0xc018aa3f},
+	{"UFFDIO_REGISTER", 0xc020aa00},
 
 	// The process's own page map, which the daemon passes: which pages the guest has made its own.
 	{"PAGEMAP_SCAN", 0xc0606610},

@@ -72,13 +72,18 @@ func TestRequestsAreUnique(t *testing.T) {
 	}
 }
 
-// No driver but KVM, and one request of a page map's: the type byte of an ioctl
-// number (ioctl(2)) is the driver's.
+// No driver but KVM, one request of a page map's, and three of userfaultfd: the type
+// byte of an ioctl number (ioctl(2)) is the driver's.
 func TestRequestsAreOfKVM(t *testing.T) {
 	const kvmType = 0xae
+	others := map[string]uint32{"PAGEMAP_SCAN": 'f', "USERFAULTFD_IOC_NEW": 0xaa, "UFFDIO_API": 0xaa, "UFFDIO_REGISTER": 0xaa}
 	for _, r := range Requests {
-		if got := r.Number >> 8 & 0xff; got != kvmType && r.Name != "PAGEMAP_SCAN" {
-			t.Errorf("%s: type %#x", r.Name, got)
+		want, ok := others[r.Name]
+		if !ok {
+			want = kvmType
+		}
+		if got := r.Number >> 8 & 0xff; got != want {
+			t.Errorf("%s: type %#x, want %#x", r.Name, got, want)
 		}
 	}
 }

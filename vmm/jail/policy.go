@@ -22,7 +22,7 @@ const threadFlags = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLON
 var Policy = seccomp.Policy{
 	Unlisted: seccomp.Kill, Refused: seccomp.Kill,
 	Rules: []seccomp.Rule{
-		rule(unix.SYS_IOCTL, anyRequest(), "internal/kvm, internal/pagemap: those of Requests"),
+		rule(unix.SYS_IOCTL, anyRequest(), "internal/kvm, internal/pagemap, internal/uffd: those of Requests"),
 
 		// Data.
 		rule(unix.SYS_READ, always, "internal/eventfd; virtio/vsock: streams; runtime: poller's eventfd"),

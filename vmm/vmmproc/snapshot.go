@@ -6,6 +6,8 @@ import (
 	"os"
 	"time"
 
+	"thaw/internal/uffd"
+	"thaw/vmm/dirty"
 	"thaw/vmm/vmmproto"
 )
 
@@ -81,6 +83,15 @@ func (p *Process) restore(ctx context.Context, i Image, inPlace bool, record *os
 		m.Pagemap = true
 		files = append(files, pagemap)
 	}
+	device, err := openUserfault(i.Tracker)
+	if err != nil {
+		return Restored{}, fmt.Errorf("vmmproc: restore: %w", err)
+	}
+	if device != nil {
+		defer device.Close()
+		m.Userfault = true
+		files = append(files, device)
+	}
 	if record != nil {
 		files = append(files, record)
 	}
@@ -111,6 +122,7 @@ type SaveSpec struct {
 
 // Saved tells what a save did. The numbers are the process's word. Counts are in pages.
 type Saved struct {
+	Tracker    string // that found the pages
 	StateBytes int64
 	Pages      int // in the file
 	Zero       int // that are zeros now and were not
@@ -132,6 +144,15 @@ func (p *Process) Save(ctx context.Context, s SaveSpec) (Saved, error) {
 		files = append(files, s.Memory)
 	}
 	files = append(files, s.Tops...)
+	device, err := openUserfault(s.Next)
+	if err != nil {
+		return Saved{}, fmt.Errorf("vmmproc: save: %w", err)
+	}
+	if device != nil {
+		defer device.Close()
+		m.Userfault = true
+		files = append(files, device)
+	}
 	reply, err := p.call(ctx, func(id uint64) vmmproto.Message { m.ID = id; return &m }, files...)
 	if err != nil {
 		return Saved{}, err
@@ -141,10 +162,20 @@ func (p *Process) Save(ctx context.Context, s SaveSpec) (Saved, error) {
 		return Saved{}, err
 	}
 	return Saved{
-		StateBytes: r.StateBytes, Pages: r.Pages, Zero: r.Zero, Candidates: r.Candidates, Same: r.Same, Again: r.Again,
+		Tracker: r.Tracker, StateBytes: r.StateBytes, Pages: r.Pages, Zero: r.Zero, Candidates: r.Candidates, Same: r.Same, Again: r.Again,
 		Pause: time.Duration(r.PauseMicros) * time.Microsecond, CopyAhead: time.Duration(r.AheadMicros) * time.Microsecond,
 		Phases: r.Phases,
 	}, nil
+}
+
+// openUserfault opens the device that a tracker which is to be started needs; nil for
+// the others. No process is passed it without need: with userfaultfds a kernel's bugs
+// are easier to use.
+func openUserfault(tracker string) (*os.File, error) {
+	if !dirty.Tracker(tracker).NeedsUserfault() {
+		return nil, nil
+	}
+	return os.OpenFile(uffd.Device, os.O_RDWR, 0)
 }
 
 // orDone takes the reply that belongs to the request, or Done with the reason why there is none.

@@ -29,7 +29,8 @@ type Spec struct {
 	Tap                 *os.File // or nil: no network
 	MAC                 [6]byte  // of the guest, with Tap
 	Balloon             bool
-	ConsoleLog          int // bytes of console that the VMM keeps
+	DirtyRing           bool // of each processor, in place of KVM's dirty log: for the tracker dirty-ring
+	ConsoleLog          int  // bytes of console that the VMM keeps
 
 	Cgroup   *os.File // cgroup v2 folder that the process is born in; nil only with Dev
 	UID, GID uint32   // host ids of this slot, which nothing else on the host uses; not 0
@@ -59,7 +60,7 @@ var ErrNotIsolated = errors.New("jail would be incomplete")
 func (s *Spec) message() (*vmmproto.Start, []*os.File, error) {
 	m := &vmmproto.Start{
 		Shell: s.Shell, VCPUs: s.VCPUs, MemoryBytes: s.MemoryBytes, Cmdline: s.Cmdline, Initrd: s.Initrd != nil,
-		Balloon: s.Balloon, ConsoleLog: s.ConsoleLog,
+		Balloon: s.Balloon, DirtyRing: s.DirtyRing, ConsoleLog: s.ConsoleLog,
 	}
 	files := []*os.File{s.KVM}
 	if !s.Shell {

@@ -57,7 +57,8 @@ type Start struct {
 	Vsock       *Vsock   `json:"vsock,omitempty"`
 	Net         *Net     `json:"net,omitempty"`
 	Balloon     bool     `json:"balloon,omitempty"`
-	ConsoleLog  int      `json:"console_log"` // bytes of console kept
+	DirtyRing   bool     `json:"dirty_ring,omitempty"` // in place of a dirty log
+	ConsoleLog  int      `json:"console_log"`          // bytes of console kept
 	Files       []string `json:"files"`
 }
 

@@ -18,21 +18,23 @@ const MaxOverlays = 16
 // by Done with the reason why not.
 //
 // Descriptors, in this order: state; plan; base, if Base; each overlay; each disk's
-// layers, bottom first; the process's page map, if Pagemap; a file for the pages that
-// the machine had made its own, if Record.
+// layers, bottom first; the process's page map, if Pagemap; the device that makes
+// userfaultfds, if Userfault; a file for the pages that the machine had made its own,
+// if Record.
 //
 // With Rebase a machine goes on as it is, and has the same image from other files:
 // fewer than its checkpoints have added.
 type Restore struct {
-	ID       uint64 `json:"id"`
-	InPlace  bool   `json:"in_place,omitempty"`
-	Rebase   bool   `json:"rebase,omitempty"`
-	Base     bool   `json:"base,omitempty"`
-	Overlays int    `json:"overlays,omitempty"`
-	Layers   []int  `json:"layers,omitempty"` // of each disk
-	Pagemap  bool   `json:"pagemap,omitempty"`
-	Record   bool   `json:"record,omitempty"`
-	Tracker  string `json:"tracker,omitempty"` // to start; empty: the VMM's choice
+	ID        uint64 `json:"id"`
+	InPlace   bool   `json:"in_place,omitempty"`
+	Rebase    bool   `json:"rebase,omitempty"`
+	Base      bool   `json:"base,omitempty"`
+	Overlays  int    `json:"overlays,omitempty"`
+	Layers    []int  `json:"layers,omitempty"` // of each disk
+	Pagemap   bool   `json:"pagemap,omitempty"`
+	Userfault bool   `json:"userfault,omitempty"`
+	Record    bool   `json:"record,omitempty"`
+	Tracker   string `json:"tracker,omitempty"` // to start; empty: the VMM's choice
 }
 
 // Restored answers Restore. The counts are in pages, and of a restore in place.
@@ -49,7 +51,7 @@ type Restored struct {
 // the reason why not; the machine goes on in both cases, if Resume.
 //
 // Descriptors, in this order: the state's file; the file for pages, if Memory; a new
-// top layer for each writable disk.
+// top layer for each writable disk; the device that makes userfaultfds, if Userfault.
 type Save struct {
 	ID        uint64 `json:"id"`
 	Memory    bool   `json:"memory,omitempty"`
@@ -57,12 +59,14 @@ type Save struct {
 	Tracker   string `json:"tracker,omitempty"`
 	CopyAhead bool   `json:"copy_ahead,omitempty"`
 	Next      string `json:"next,omitempty"`
+	Userfault bool   `json:"userfault,omitempty"`
 	Resume    bool   `json:"resume,omitempty"`
 }
 
 // Saved answers Save. Counts are in pages.
 type Saved struct {
 	ID          uint64  `json:"id"`
+	Tracker     string  `json:"tracker,omitempty"` // that found the pages
 	StateBytes  int64   `json:"state_bytes"`
 	Pages       int     `json:"pages"` // in the file
 	Zero        int     `json:"zero"`  // that are zeros now and were not
@@ -88,7 +92,7 @@ func (m *Restore) Descriptors() int {
 	for _, layers := range m.Layers {
 		n += layers
 	}
-	for _, has := range []bool{m.Base, m.Pagemap, m.Record} {
+	for _, has := range []bool{m.Base, m.Pagemap, m.Userfault, m.Record} {
 		if has {
 			n++
 		}
@@ -99,8 +103,10 @@ func (m *Restore) Descriptors() int {
 // Descriptors implements Message.
 func (m *Save) Descriptors() int {
 	n := 1 + m.Tops
-	if m.Memory {
-		n++
+	for _, has := range []bool{m.Memory, m.Userfault} {
+		if has {
+			n++
+		}
 	}
 	return n
 }
@@ -113,7 +119,7 @@ func (m *Restore) Validate() error {
 	switch {
 	case m.Overlays < 0 || m.Overlays > MaxOverlays:
 		return fmt.Errorf("overlays %d: not in 0..%d", m.Overlays, MaxOverlays)
-	case m.Rebase && (m.InPlace || m.Pagemap || m.Record || m.Tracker != "" || len(m.Layers) > 0):
+	case m.Rebase && (m.InPlace || m.Pagemap || m.Userfault || m.Record || m.Tracker != "" || len(m.Layers) > 0):
 		return fmt.Errorf("rebase: changes nothing but the files of the memory")
 	case len(m.Layers) > MaxDisks:
 		return fmt.Errorf("layers of %d disks, most is %d", len(m.Layers), MaxDisks)
@@ -162,6 +168,9 @@ func (m *Saved) Validate() error {
 	}
 	if m.StateBytes < 0 || m.StateBytes > MaxMemory || !anHour(m.PauseMicros) || !anHour(m.AheadMicros) {
 		return fmt.Errorf("state of %d bytes, pause of %d µs, copying ahead of %d µs", m.StateBytes, m.PauseMicros, m.AheadMicros)
+	}
+	if err := checkTracker("tracker", m.Tracker); err != nil {
+		return err
 	}
 	return checkPhases(m.Phases)
 }

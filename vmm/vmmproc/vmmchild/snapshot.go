@@ -13,14 +13,16 @@ type RestoreFiles struct {
 	Overlays    []*os.File
 	Layers      [][]*os.File // of each disk, bottom first
 	Pagemap     *os.File     // or nil
+	Userfault   *os.File     // or nil
 	Record      *os.File     // or nil
 }
 
 // SaveFiles are the descriptors of a Save.
 type SaveFiles struct {
-	State  *os.File
-	Memory *os.File // or nil
-	Tops   []*os.File
+	State     *os.File
+	Memory    *os.File // or nil
+	Tops      []*os.File
+	Userfault *os.File // or nil
 }
 
 // taker takes descriptors in the order in which they travelled. The decoder has checked that there are as many as
@@ -46,7 +48,7 @@ func (c *control) restore(m *vmmproto.Restore, files []*os.File) error {
 	for _, n := range m.Layers {
 		f.Layers = append(f.Layers, t.some(n))
 	}
-	f.Pagemap, f.Record = t.one(m.Pagemap), t.one(m.Record)
+	f.Pagemap, f.Userfault, f.Record = t.one(m.Pagemap), t.one(m.Userfault), t.one(m.Record)
 	restored, err := c.machine.Restore(m, f)
 	if err != nil {
 		return c.done(m.ID, err)
@@ -57,7 +59,9 @@ func (c *control) restore(m *vmmproto.Restore, files []*os.File) error {
 
 func (c *control) save(m *vmmproto.Save, files []*os.File) error {
 	t := taker(files)
-	saved, err := c.machine.Save(m, SaveFiles{State: t.one(true), Memory: t.one(m.Memory), Tops: t.some(m.Tops)})
+	saved, err := c.machine.Save(m, SaveFiles{
+		State: t.one(true), Memory: t.one(m.Memory), Tops: t.some(m.Tops), Userfault: t.one(m.Userfault),
+	})
 	if err != nil {
 		return c.done(m.ID, err)
 	}
