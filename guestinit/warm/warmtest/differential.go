@@ -1,7 +1,9 @@
 package warmtest
 
 import (
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,7 +77,10 @@ func normal(s string) string {
 // differential runs every script in a fresh interpreter and in a warm one.
 func (s *suite) differential(t *testing.T, runtime string) {
 	const dir = "differential"
-	for _, name := range s.put(t, runtime, dir) {
+	for i, name := range s.put(t, runtime, dir) {
+		if i%s.every != 0 {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			v := variations[name]
 			s.compare(t, runtime, dir, append([]string{name}, v.args...), v)
@@ -92,7 +97,11 @@ func (s *suite) differential(t *testing.T, runtime string) {
 			s.compare(t, runtime, dir, []string{"shadow/main.py"}, variation{cold: "local module json"})
 		})
 	}
-	for name, args := range extra[runtime] {
+	for i, name := range slices.Sorted(maps.Keys(extra[runtime])) {
+		if i%s.every != 0 {
+			continue
+		}
+		args := extra[runtime][name]
 		t.Run(name, func(t *testing.T) {
 			v, known := variations[name]
 			if !known {
