@@ -154,20 +154,28 @@ func (l *kvmLog) readRings(rings ...*kvm.DirtyRing) error {
 		l.overflow = l.overflow || n == ring.Entries()
 		left += n
 	}
-	for left > 0 && !l.overflow {
+	for none := 0; left > 0 && !l.overflow; {
 		n, err := l.t.cfg.VM.ResetDirtyRings()
 		if err != nil {
 			return err
 		}
-		// None: KVM has written over an entry that it was to take back.
-		l.overflow = n == 0
 		left -= n
+		// None: there was a signal or, if that is all we hear, KVM has written over an
+		// entry that it was to take back.
+		if none++; n > 0 {
+			none = 0
+		}
+		l.overflow = none == resetTries
 	}
 	if l.overflow {
 		return errOverflow
 	}
 	return nil
 }
+
+// resetTries is how often KVM may take back nothing: it stops at each signal, and Go
+// sends itself some.
+const resetTries = 100
 
 // errOverflow can be of the host's making: where KVM emulates a processor, as on pvm
 // hosts before the guest's kernel runs natively, it does not always stop in time.
