@@ -22,7 +22,7 @@ type CheckpointSpec struct {
 	Tenant    string
 	Name      string
 	Labels    map[string]string
-	Tracker   string // empty: pagemap
+	Tracker   string // empty: pagemap for the first, then one that follows the guest's writes
 	CopyAhead *bool  // nil: when much has changed
 }
 
@@ -310,18 +310,12 @@ func (s *saving) fill(im *image) (overlay *shared, err error) {
 func (s *saving) record(im *image) Record {
 	r := Record{
 		Op: OpCheckpoint, Machine: s.m.id, Snapshot: im.id, Parent: im.parent, Class: im.class, Generation: s.m.generation(), Depth: im.depth,
-		Tracker: s.spec.Tracker, CopyAhead: s.saved.CopyAhead > 0, Overlays: len(im.overlays),
+		Tracker: s.saved.Tracker, CopyAhead: s.saved.CopyAhead > 0, Overlays: len(im.overlays),
 		Candidates: s.saved.Candidates, Same: s.saved.Same, Pages: s.saved.Pages, ZeroPages: s.saved.Zero,
 		Freeze: ms(s.freezing), Pause: ms(s.saved.Pause),
 	}
-	if r.Tracker == "" {
-		r.Tracker = defaultTracker
-	}
 	return r
 }
-
-// defaultTracker is what an empty name stands for.
-const defaultTracker = "pagemap"
 
 // store writes the checkpoint into the store, behind the caller's back. The parent is
 // committed before: Commit waits for that.
@@ -367,7 +361,7 @@ func (s *saving) content(im *image, overlay *shared) store.Content {
 	return store.Content{
 		State: im.state.File, StateBytes: s.saved.StateBytes, Memory: memory, Disks: disks,
 		Record: store.Record{
-			Tracker: s.spec.Tracker, Candidates: int64(s.saved.Candidates), Pages: int64(s.saved.Pages), ZeroPages: int64(s.saved.Zero),
+			Tracker: s.saved.Tracker, Candidates: int64(s.saved.Candidates), Pages: int64(s.saved.Pages), ZeroPages: int64(s.saved.Zero),
 			DuplicatePages: int64(s.saved.Same), Freeze: s.freezing, Pause: s.saved.Pause, CopyAhead: s.saved.CopyAhead,
 			Consistent: time.Now().UTC(),
 		},
