@@ -176,7 +176,15 @@ func (b *box) awaken(t *testing.T, ahead time.Duration) (*agentclient.Client, ag
 	if err := b.Resume(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	c := agentclient.New(b.dial)
+	// The device refuses after some seconds, in which an emulated guest may not
+	// even have taken the event that ends its old connections.
+	c := agentclient.New(func(ctx context.Context) (net.Conn, error) {
+		for {
+			if nc, err := b.dial(ctx); err == nil || ctx.Err() != nil {
+				return nc, err
+			}
+		}
+	})
 	t.Cleanup(func() { c.Close() })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
