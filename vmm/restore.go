@@ -223,12 +223,9 @@ func (m *Machine) readState(f *os.File) (*State, *pagetable.Tables, error) {
 
 // become sets the state and a new generation.
 func (m *Machine) become(s *State, i *Image, p *phases) error {
-	if err := m.setState(s, i); err != nil {
-		return err
-	}
-	p.done("set state")
-	// Before the first page is written. A tracker that follows writes goes on: what
-	// it finds next is what differs, and what was put back.
+	// Before the first page is written, which KVM does when it is given the registers
+	// of kvmclock. A tracker that follows writes goes on: what it finds next is what
+	// differs, and what was put back.
 	if i.Tracker == "" && !m.track.Follows() {
 		i.Tracker = dirty.Pagemap
 	}
@@ -236,7 +233,12 @@ func (m *Machine) become(s *State, i *Image, p *phases) error {
 		if err := m.track.Start(i.Tracker); err != nil {
 			return err
 		}
+		p.done("tracker")
 	}
+	if err := m.setState(s, i); err != nil {
+		return err
+	}
+	p.done("set state")
 	if err := m.newGeneration(); err != nil {
 		return err
 	}

@@ -48,11 +48,16 @@ func (vm *VM) SetDirtyLog(slot uint32, on bool) error {
 	return nil
 }
 
+// CanKeepDirtyLog says whether KeepDirtyLog will do something.
+func (s *System) CanKeepDirtyLog() bool {
+	return s.Capability(capManualDirtyLog)&manualProtect != 0
+}
+
 // KeepDirtyLog makes the dirty log stay as it is when it is read: a page that is in
 // it costs the guest nothing more, until ClearDirtyLog takes it out (section 8.8,
 // KVM_CAP_MANUAL_DIRTY_LOG_PROTECT2). It is false where the host cannot do that.
 func (vm *VM) KeepDirtyLog() (bool, error) {
-	if vm.system.Capability(capManualDirtyLog)&manualProtect == 0 {
+	if !vm.system.CanKeepDirtyLog() {
 		return false, nil
 	}
 	e := enableCap{number: capManualDirtyLog, args: [4]uint64{manualProtect}}

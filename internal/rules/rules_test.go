@@ -92,6 +92,7 @@ var mayUseUnix = map[string]bool{
 	"virtio/rng":                   true,
 	"virtio/vsock":                 true,
 	"vmm":                          true,
+	"vmm/dirty":                    true,
 	"vmm/jail":                     true,
 	"vmm/vmmproc":                  true,
 	"vmm/vmmproc/internal/probe":   true,

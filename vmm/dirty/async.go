@@ -27,6 +27,9 @@ type asyncWP struct {
 	marks *guestmem.Bitmap
 }
 
+// asyncFeatures: without the second, anonymous memory is not protected at all.
+const asyncFeatures = uffd.WriteProtectAsync | uffd.WriteProtectUnpopulated
+
 // Joining parts that are to be protected spares calls; between them lies what KVM
 // forgets although it was not written (pagemap.Scanner.Protect).
 const (
@@ -57,7 +60,7 @@ func (a *asyncWP) open() error {
 	case a.t.scanner == nil:
 		return fmt.Errorf("dirty: tracker %s: no page map was passed: %w", UffdAsync, ErrTracker)
 	}
-	fd, err := uffd.Open(a.t.device, uffd.WriteProtectAsync|uffd.WriteProtectUnpopulated)
+	fd, err := uffd.Open(a.t.device, asyncFeatures)
 	if err == nil {
 		if err = fd.Register(uffd.Of(a.t.cfg.Memory.Host())); err != nil {
 			fd.Close()
