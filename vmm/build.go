@@ -62,7 +62,7 @@ func (m *Machine) build() (err error) {
 	if err := m.makeVCPUs(); err != nil {
 		return err
 	}
-	tracked := dirty.Config{Memory: m.mem, VM: m.vm, KeepsLog: keepsLog, Log: m.cfg.Log}
+	tracked := dirty.Config{Memory: m.mem, VM: m.vm, KeepsLog: keepsLog, Handler: m.cfg.Handler, Log: m.cfg.Log}
 	if m.cfg.DirtyRing {
 		for _, c := range m.vcpus {
 			tracked.Rings = append(tracked.Rings, c.kvm.DirtyRing())

@@ -33,6 +33,9 @@ type SaveSpec struct {
 	// still runs, so that the pause covers only those written meanwhile.
 	Tracker   dirty.Tracker
 	CopyAhead bool
+	// WriteProtect has the pages copied after the pause, each before the guest writes
+	// to it. It is for dirty.UffdSync, and excludes CopyAhead.
+	WriteProtect bool
 	// Userfault is an open uffd.Device, if Next needs one that was not passed before.
 	Userfault *os.File
 	// Next is the tracker to start for the next save; empty: the same.
@@ -88,6 +91,10 @@ func (m *Machine) Save(s SaveSpec) (saved Saved, err error) {
 	}
 	saved.Tracker, saved.Pause = s.Tracker, time.Since(began)
 	m.track.EndPause()
+	if err == nil && delta != nil && s.WriteProtect {
+		err = m.finishStaged(delta, &s, instant, &saved)
+		p.done("copy pages")
+	}
 	if err == nil {
 		saved.StateBytes, err = m.writeState(s.State, instant)
 		p.done("write state")
@@ -101,6 +108,7 @@ func (m *Machine) Save(s SaveSpec) (saved Saved, err error) {
 type instant struct {
 	state  *State
 	index  *pageindex.Index  // nil for a machine that was booted
+	staged []pagemap.Range   // that are being copied, before there is an index
 	tables *pagetable.Tables // known in the pause; nil: still to be found
 }
 
@@ -127,20 +135,54 @@ func (m *Machine) savePaused(s *SaveSpec, delta *memimage.Delta, ahead bool, sav
 		p.done("find tables")
 		return at, err
 	}
+	if s.WriteProtect {
+		at.staged, err = m.track.Stage(s.Memory)
+		p.done("protect pages")
+		return at, err
+	}
 	if at.index, err = m.finishDelta(delta, s, ahead, saved, p); err != nil {
 		return nil, err
 	}
-	file := s.Memory
-	s.Memory = nil
-	image, err := m.image.Extend(at.index, file)
-	if err != nil {
-		file.Close()
+	if err = m.extend(s, at.index); err != nil {
 		return nil, err
 	}
-	m.image = image
 	err = m.track.Next(s.Tracker, s.Next)
 	p.done("tracker")
 	return at, err
+}
+
+// extend makes a delta part of the machine's image.
+func (m *Machine) extend(s *SaveSpec, delta *pageindex.Index) error {
+	file := s.Memory
+	s.Memory = nil
+	image, err := m.image.Extend(delta, file)
+	if err != nil {
+		file.Close()
+		return err
+	}
+	m.image = image
+	return nil
+}
+
+// finishStaged makes a delta of the pages that were copied, in the file in which they
+// are. The machine may run.
+func (m *Machine) finishStaged(delta *memimage.Delta, s *SaveSpec, at *instant, saved *Saved) error {
+	if err := m.track.Staged(); err != nil {
+		m.track.Stop()
+		return err
+	}
+	if n := pagemap.Pages(at.staged); n > 0 {
+		staged, err := unix.Mmap(int(s.Memory.Fd()), 0, n*guestmem.PageSize, unix.PROT_READ, unix.MAP_SHARED)
+		if err != nil {
+			return fmt.Errorf("vmm: map copied pages: %w", err)
+		}
+		defer unix.Munmap(staged)
+		if err := delta.AddStaged(at.staged, staged); err != nil {
+			return err
+		}
+	}
+	at.index = saved.count(delta)
+	return m.extend(s, at.index)
 }
 
 // close closes the files that were not put to use.
@@ -177,6 +219,9 @@ func (m *Machine) newDelta(s *SaveSpec) (*memimage.Delta, error) {
 	}
 	if err := m.track.Check(s.Tracker, s.Next); err != nil {
 		return nil, err
+	}
+	if s.WriteProtect && (s.Tracker != dirty.UffdSync || s.Next != dirty.UffdSync || s.CopyAhead) {
+		return nil, fmt.Errorf("vmm: save: copying after the pause is for tracker %s, and excludes copying ahead: %w", dirty.UffdSync, dirty.ErrTracker)
 	}
 	return m.image.NewDelta(m.mem, s.Memory)
 }
@@ -226,12 +271,17 @@ func (m *Machine) finishDelta(delta *memimage.Delta, s *SaveSpec, ahead bool, sa
 		return nil, err
 	}
 	p.done("copy pages")
+	return saved.count(delta), nil
+}
+
+// count takes the numbers of a delta that is whole, and returns its index.
+func (saved *Saved) count(delta *memimage.Delta) *pageindex.Index {
 	index := delta.Index()
 	stats := delta.Stats()
 	saved.Candidates, saved.Same = stats.Candidates, stats.Same
 	saved.Pages = int(index.Count(func(source uint16) bool { return source >= pageindex.FirstOverlay }))
 	saved.Zero = int(index.Count(func(source uint16) bool { return source == pageindex.Zero }))
-	return index, nil
+	return index
 }
 
 // freezeDisks puts new layers on the writable disks, in their order. Where one

@@ -53,7 +53,7 @@ func (c trackerCase) String() string {
 
 // trackerCases are all trackers. The others copy ahead by rings where there are some.
 func trackerCases(t testing.TB) []trackerCase {
-	list := []trackerCase{{name: dirty.Full}, {name: dirty.Pagemap}, {name: dirty.Log}, {name: dirty.LogKept}, {name: dirty.UffdAsync}}
+	list := []trackerCase{{name: dirty.Full}, {name: dirty.Pagemap}, {name: dirty.Log}, {name: dirty.LogKept}, {name: dirty.UffdAsync}, {name: dirty.UffdSync}}
 	system, err := kvm.Open(kvmtest.Device(t))
 	if err != nil {
 		t.Fatal(err)
@@ -103,6 +103,9 @@ func startOthers(t testing.TB, m *Machine) {
 // restoreWild restores a machine of wild's.
 func restoreWild(t testing.TB, p *point, shell Config, name dirty.Tracker) *Machine {
 	t.Helper()
+	if name == dirty.UffdSync {
+		shell.Handler = handler(t)
+	}
 	m := running(t, shell)
 	image := p.image(t)
 	image.Tracker = name
@@ -287,6 +290,7 @@ func TestTrackersAreRefused(t *testing.T) {
 		{"rings on a dirty log", shell, dirty.Ring, nil},
 		{"no userfaultfd", shell, dirty.UffdAsync, func(i *Image) { i.Userfault.Close(); i.Userfault = nil }},
 		{"not a userfaultfd", shell, dirty.UffdAsync, func(i *Image) { i.Userfault.Close(); i.Userfault = nullFile(t) }},
+		{"no handler", shell, dirty.UffdSync, nil},
 		{"no page map", shell, dirty.UffdAsync, func(i *Image) { i.Pagemap.Close(); i.Pagemap = nil }},
 		{"unknown", shell, "guess", nil},
 	} {

@@ -58,6 +58,9 @@ type Config struct {
 	Balloon bool
 	// DirtyRing gives each processor a dirty ring in place of KVM's dirty log.
 	DirtyRing bool
+	// Handler is a socket to a process that runs protect.Serve for this one, which the
+	// tracker dirty.UffdSync needs; nil: none.
+	Handler *os.File
 	// ConsoleLog is how many bytes of console output are kept; zero means 64 KiB.
 	ConsoleLog int
 	// PlainMMIO serves every access to a virtio register by an exit to user

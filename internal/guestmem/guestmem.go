@@ -56,6 +56,7 @@ type Memory struct {
 	owned   bool     // file is ours to close
 	regions []Region
 	dirty   atomic.Pointer[Bitmap]
+	staged  atomic.Bool
 }
 
 // Regions returns the layout, lowest address first.

@@ -18,6 +18,11 @@ func (m *Memory) Reclaim(gpa, n uint64) error {
 	if err != nil || n == 0 {
 		return err
 	}
+	if m.staged.Load() {
+		if err := unix.Madvise(b, unix.MADV_POPULATE_WRITE); err != nil {
+			return fmt.Errorf("guestmem: let go of %d bytes at %#x: %w", n, gpa, err)
+		}
+	}
 	// MADV_REMOVE punches a hole in the memfd behind a shared mapping;
 	// MADV_DONTNEED alone would only unmap, and keep the pages in the file. Of
 	// reserved memory it drops what was written.
@@ -31,3 +36,7 @@ func (m *Memory) Reclaim(gpa, n uint64) error {
 	m.MarkDirty(gpa, n)
 	return nil
 }
+
+// Staged says whether another process copies pages before the first write to them.
+// Reclaim then has it copy those that it drops, as if it wrote to them.
+func (m *Memory) Staged(on bool) { m.staged.Store(on) }

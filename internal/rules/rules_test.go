@@ -94,6 +94,7 @@ var mayUseUnix = map[string]bool{
 	"vmm":                          true,
 	"vmm/dirty":                    true,
 	"vmm/jail":                     true,
+	"vmm/protect":                  true,
 	"vmm/vmmproc":                  true,
 	"vmm/vmmproc/internal/probe":   true,
 	"vmm/vmmproc/vmmchild":         true,

@@ -57,11 +57,24 @@ func (x *Image) Candidates(private []pagemap.Range) []pagemap.Range {
 
 // Add looks at pages, in ascending order, and takes those that differ.
 func (d *Delta) Add(candidates []pagemap.Range) error {
-	was := cursor{x: d.image}
+	return d.add(candidates, func(page uint32, _ int) []byte { return d.host[uint64(page)*pageSize:][:pageSize] })
+}
+
+// AddStaged is Add of pages whose content was copied to staged, one after the other,
+// which may be a mapping of the delta's own file from its start on: pages only move
+// towards its start. Nothing else may have been added.
+func (d *Delta) AddStaged(candidates []pagemap.Range, staged []byte) error {
+	return d.add(candidates, func(_ uint32, n int) []byte { return staged[n*pageSize:][:pageSize] })
+}
+
+// add looks at pages; content is called with each and how many came before it.
+func (d *Delta) add(candidates []pagemap.Range, content func(page uint32, n int) []byte) error {
+	was, n := cursor{x: d.image}, 0
 	for _, r := range candidates {
 		d.stats.Candidates += int(r.Count)
 		for page := r.First; page < r.First+r.Count; page++ {
-			now := d.host[uint64(page)*pageSize:][:pageSize]
+			now := content(page, n)
+			n++
 			if bytes.Equal(now, was.page(page)) {
 				d.stats.Same++
 				d.slots.set(page, noSlot)

@@ -42,13 +42,17 @@ const (
 	// write-protected, which the kernel notes in its page tables. It sees what
 	// devices write like what the guest writes.
 	UffdAsync Tracker = "uffd-wp-async"
+	// UffdSync is UffdAsync by another process, which is told of each first write.
+	// It can copy pages before they are written, so that a pause need not (Stage).
+	// It is for memory that comes from memfds.
+	UffdSync Tracker = "uffd-wp"
 	// Full takes every page: what the others are tested against.
 	Full Tracker = "full"
 )
 
 // NeedsUserfault says whether an open uffd.Device must be passed before a tracker is
 // started.
-func (t Tracker) NeedsUserfault() bool { return t == UffdAsync }
+func (t Tracker) NeedsUserfault() bool { return t == UffdAsync || t == UffdSync }
 
 // ErrTracker is wrapped when a tracker is not known or cannot be used here. Nothing
 // takes its place.
@@ -76,7 +80,10 @@ type Config struct {
 	Rings  []*kvm.DirtyRing // of the processors; nil: they have none
 	// KeepsLog: KVM's dirty log stays when it is read, until it is cleared.
 	KeepsLog bool
-	Log      func(error)
+	// Handler is a socket to a process that runs protect.Serve for this one; nil:
+	// there is none.
+	Handler *os.File
+	Log     func(error)
 }
 
 // Tracking is the tracking of one machine. Its methods are called one at a time, but
@@ -88,6 +95,7 @@ type Tracking struct {
 	log     kvmLog  // may be a finder, or stands in while pages are copied ahead
 	late    bool    // log has stood in and is to be stopped
 	async   asyncWP
+	sync    syncWP
 	scanner *pagemap.Scanner
 	pagemap *os.File // of the scanner
 	device  *os.File // uffd.Device, or nil
@@ -96,7 +104,7 @@ type Tracking struct {
 // New returns the tracking of a machine, with no tracker started.
 func New(cfg Config) *Tracking {
 	t := &Tracking{cfg: cfg}
-	t.log.t, t.async.t = t, t
+	t.log.t, t.async.t, t.sync.t = t, t, t
 	return t
 }
 
@@ -145,6 +153,8 @@ func (t *Tracking) finderOf(name Tracker) (finder, error) {
 		return keptLog{&t.log}, nil
 	case UffdAsync:
 		return &t.async, nil
+	case UffdSync:
+		return &t.sync, nil
 	}
 	return nil, fmt.Errorf("dirty: tracker %.40q is not known: %w", name, ErrTracker)
 }
