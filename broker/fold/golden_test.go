@@ -36,7 +36,7 @@ func TestGoldenStates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(b, want) {
+		if !bytes.Equal(indexOf(t, b), indexOf(t, want)) {
 			t.Errorf("%s: the index of a disk has other bytes", name)
 		}
 	}
@@ -65,4 +65,14 @@ func TestGoldenStates(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, m, err)
 		}
 	}
+}
+
+// indexOf is the encoded index of the writable disk.
+func indexOf(t *testing.T, state []byte) []byte {
+	t.Helper()
+	m, err := openState(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.disks["vdb"].block[fieldDisk]
 }

@@ -11,13 +11,31 @@ import (
 
 // entry is a snapshot as the store knows it.
 type entry struct {
-	m      *Manifest // nil if the manifest cannot be read
-	err    error     // why it cannot be used, or nil
-	leases int       // of machines
-	reads  int       // leases of chains: they may open any layer of the manifest that they found
-	doomed bool      // being deleted: no lease any more
-	used   time.Time // last
-	bytes  int64     // on disk
+	m      *Manifest   // nil if the manifest cannot be read
+	err    error       // why it cannot be used, or nil
+	leases int         // of machines
+	reads  int         // leases of chains: they may open any layer of the manifest that they found
+	former []*Manifest // that open chains were resolved with; what they need stays
+	doomed bool        // being deleted: no lease any more
+	used   time.Time   // last
+	bytes  int64       // on disk
+}
+
+// needs is the snapshots that this one, or a chain that is open, cannot do without.
+func (e *entry) needs() map[string]bool {
+	needs := e.m.Needs()
+	for _, m := range e.former {
+		maps.Copy(needs, m.Needs())
+	}
+	return needs
+}
+
+// eachRef calls f with each layer of the snapshot, and of open chains.
+func (e *entry) eachRef(f func(Ref)) {
+	e.m.EachRef(f)
+	for _, m := range e.former {
+		m.EachRef(f)
+	}
 }
 
 // add puts a snapshot into the catalogue. Preconditions: mu is held, or nobody else
@@ -30,7 +48,7 @@ func (s *Store) add(id string, e *entry) {
 	if e.m == nil {
 		return
 	}
-	for need := range e.m.Needs() {
+	for need := range e.needs() {
 		if s.needed[need] == nil {
 			s.needed[need] = map[string]bool{}
 		}
@@ -49,7 +67,7 @@ func (s *Store) drop(id string) {
 	if e == nil || e.m == nil {
 		return
 	}
-	for need := range e.m.Needs() {
+	for need := range e.needs() {
 		delete(s.needed[need], id)
 		if len(s.needed[need]) == 0 {
 			delete(s.needed, need)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"thaw/snapshot/durable"
 	"thaw/snapshot/manifest"
@@ -49,6 +50,9 @@ func (s *Store) replaceManifest(next *Manifest) (decided bool, err error) {
 	defer s.mu.Unlock()
 	if old := s.entries[next.ID]; old != nil {
 		e := *old
+		if e.reads > 0 {
+			e.former = append(slices.Clone(e.former), old.m)
+		}
 		e.m, e.bytes = next, durable.FolderUse(dir)
 		s.add(next.ID, &e)
 	}

@@ -19,7 +19,7 @@ type Lease struct {
 // Lease takes a lease. Errors as of Get.
 func (s *Store) Lease(id string) (*Lease, error) { return s.lease(id, false) }
 
-// lease with reads also keeps the layers that the manifest names, should it be replaced
+// lease with reads also keeps all that the manifest names, should it be replaced
 // meanwhile.
 func (s *Store) lease(id string, reads bool) (*Lease, error) {
 	s.mu.Lock()
@@ -45,6 +45,13 @@ func (l *Lease) Release() {
 			e.leases--
 			if l.reads {
 				e.reads--
+			}
+			if e.reads == 0 && e.former != nil {
+				now := *e
+				s := l.store
+				s.drop(l.Manifest.ID)
+				now.former = nil
+				s.add(l.Manifest.ID, &now)
 			}
 		}
 	})
@@ -87,7 +94,7 @@ func (s *Store) settled(ctx context.Context, id string) (*Lease, error) {
 		busy := s.editing[id]
 		s.mu.Unlock()
 		if busy == nil {
-			return s.Lease(id)
+			return s.lease(id, true)
 		}
 		select {
 		case <-busy:

@@ -53,8 +53,10 @@ func (s *Store) Merge(ctx context.Context, id string) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.sweepSnapshot(&g.next); err != nil {
-		return nil, err
+	if !s.isRead(id) { // else trimAll does it later
+		if err := s.sweepSnapshot(&g.next); err != nil {
+			return nil, err
+		}
 	}
 	return &g.next, s.at(stepMergeSwept)
 }

@@ -68,21 +68,11 @@ func (c *Chain) open(id, name string, open func() (*os.File, error)) (*os.File, 
 // this daemon sees it; layers of memory when they are loaded. With a DiskFolder,
 // disks of many layers have them folded. Errors: ErrNotFound, ErrDamaged,
 // ErrParentMissing, ErrCycle; ErrNoSpace if there is none to fold in.
-func (s *Store) Resolve(ctx context.Context, id string) (*Chain, error) {
-	for {
-		lease, err := s.lease(id, true)
-		if err != nil {
-			return nil, err
-		}
-		c, err := s.resolve(ctx, lease)
-		if err != nil && s.replaced(lease.Manifest) {
-			continue // it was merged meanwhile: files may be gone
-		}
-		return c, err
+func (s *Store) Resolve(ctx context.Context, id string) (_ *Chain, err error) {
+	lease, err := s.lease(id, true)
+	if err != nil {
+		return nil, err
 	}
-}
-
-func (s *Store) resolve(ctx context.Context, lease *Lease) (_ *Chain, err error) {
 	c := &Chain{Manifest: lease.Manifest, lease: lease}
 	defer func() {
 		if err != nil {

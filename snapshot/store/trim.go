@@ -24,7 +24,7 @@ func (s *Store) withoutUnneeded(m *Manifest) []File {
 	}
 	for child := range s.needed[m.ID] {
 		if e := s.entries[child]; e != nil && e.m != nil {
-			e.m.EachRef(note)
+			e.eachRef(note)
 		}
 	}
 	for _, d := range s.drafts {
@@ -35,7 +35,8 @@ func (s *Store) withoutUnneeded(m *Manifest) []File {
 	return slices.DeleteFunc(slices.Clone(m.Files), func(f File) bool { return f.Layer && !named[f.Name] })
 }
 
-// trimAll removes layers that a merge left for children which are gone by now.
+// trimAll removes what a merge left for children, or for open chains, which are gone by
+// now.
 func (s *Store) trimAll() error {
 	for _, i := range s.List("") {
 		if i.Err != nil || len(i.Manifest.Merged) == 0 && !merged(i.Manifest) {
@@ -60,11 +61,21 @@ func (s *Store) trim(id string) error {
 	}
 	defer release()
 	next := *m
-	if next.Files = s.withoutUnneeded(m); len(next.Files) == len(m.Files) {
+	if next.Files = s.withoutUnneeded(m); len(next.Files) < len(m.Files) {
+		if _, err := s.replaceManifest(&next); err != nil {
+			return err
+		}
+	}
+	if s.isRead(id) {
 		return nil
 	}
-	if _, err := s.replaceManifest(&next); err != nil {
-		return err
-	}
 	return s.sweepSnapshot(&next)
+}
+
+// isRead says whether somebody who has found an older manifest may still open its files.
+func (s *Store) isRead(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.entries[id]
+	return e != nil && e.reads > 0
 }
