@@ -174,6 +174,29 @@ func TestTrackersMissNothing(t *testing.T) {
 	}
 }
 
+// With write protection the pages are copied while the guest runs on. What one save has
+// copied late, and what the guest has written meanwhile, the next ones have: in the end
+// nothing is missing.
+func TestCopyAfterThePause(t *testing.T) {
+	cold, image := savedPython(t, shape{2, 512})
+	if !slices.Contains(allTrackers(t), dirty.UffdSync) {
+		t.Skip("no " + dirty.UffdSync)
+	}
+	f := follow(t, cold, image, dirty.UffdSync)
+	for range 4 {
+		f.ask(15000)
+		saved := f.save(vmmproc.SaveSpec{Tracker: string(dirty.UffdSync), WriteProtect: true, Resume: true})
+		t.Logf("pause %v, %d pages, %v", saved.Pause, saved.Pages, saved.Phases)
+		f.await()
+	}
+	f.save(vmmproc.SaveSpec{Tracker: string(dirty.UffdSync)})
+	again := f.save(vmmproc.SaveSpec{Tracker: string(dirty.Full), Next: string(dirty.UffdSync), Resume: true})
+	if again.Pages != 0 || again.Zero != 0 {
+		t.Errorf("%d pages missed, %d of zeros", again.Pages, again.Zero)
+	}
+	f.touch(100)
+}
+
 // TestTrackerCosts prints the table of docs/adr/0011-dirty-trackers.md, if
 // THAW_TRACKER_COSTS is set.
 func TestTrackerCosts(t *testing.T) {

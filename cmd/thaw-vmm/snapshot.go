@@ -67,7 +67,7 @@ func readPlan(f *os.File, memory uint64) (memimage.Plan, error) {
 // Save implements vmmchild.Machine.
 func (m machine) Save(s *vmmproto.Save, f vmmchild.SaveFiles) (vmmproto.Saved, error) {
 	done, err := m.Machine.Save(vmm.SaveSpec{
-		State: f.State, Memory: f.Memory, Tops: f.Tops, Tracker: dirty.Tracker(s.Tracker), CopyAhead: s.CopyAhead,
+		State: f.State, Memory: f.Memory, Tops: f.Tops, Tracker: dirty.Tracker(s.Tracker), CopyAhead: s.CopyAhead, WriteProtect: s.WriteProtect,
 		Next: dirty.Tracker(s.Next), Userfault: f.Userfault, Resume: s.Resume,
 	})
 	if err != nil {

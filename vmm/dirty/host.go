@@ -10,6 +10,7 @@ import (
 	"thaw/internal/kvm"
 	"thaw/internal/pagemap"
 	"thaw/internal/uffd"
+	"thaw/vmm/protect"
 )
 
 // Availability says whether a host has a tracker.
@@ -44,6 +45,7 @@ func Host() []Availability {
 			return nil
 		})},
 		{Availability{Tracker: UffdAsync, About: "pages that the kernel has let be written since they were write-protected"}, checkAsync},
+		{Availability{Tracker: UffdSync, About: "the same with a process that is told of each first write, and can copy a page before it"}, checkSync},
 		{Availability{Tracker: Full, About: "every page is compared: the reference"}, none},
 	}
 	out := make([]Availability, len(list))
@@ -97,6 +99,23 @@ func checkAsync() error {
 		}
 		return scan.Protect(page, func(pagemap.Range) {})
 	})
+}
+
+// checkSync asks the kernel for what package protect asks for.
+func checkSync() error {
+	device, err := os.OpenFile(uffd.Device, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer device.Close()
+	have, err := uffd.Supported(device)
+	if err != nil {
+		return err
+	}
+	if missing := protect.Features &^ have; missing != 0 {
+		return fmt.Errorf("kernel lacks userfaultfd features %#x", uint64(missing))
+	}
+	return checkPagemap()
 }
 
 func withPage(f func(page []byte, scan *pagemap.Scanner) error) error {

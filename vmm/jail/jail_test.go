@@ -2,6 +2,7 @@ package jail
 
 import (
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,28 +12,41 @@ import (
 	"thaw/internal/seccomp/seccomptest"
 )
 
+// policies are both lists: a machine's, and that of a handler of write faults.
+var policies = map[string]*seccomp.Policy{"machine": &Policy, "handler": &HandlerPolicy}
+
 // Every system call that the kernel may know, with arguments that are wrong for every condition.
 func TestUnlistedCallsKill(t *testing.T) {
-	f := seccomptest.New(t, &Policy)
-	always := map[uintptr]bool{}
-	for _, r := range Policy.Rules {
-		always[r.Number] = len(r.Allow) == 1 && len(r.Allow[0]) == 0
-	}
-	for number := range uintptr(1024) {
-		want := seccomp.Kill
-		if always[number] {
-			want = seccomp.Allow
+	for name, p := range policies {
+		f := seccomptest.New(t, p)
+		always := map[uintptr]bool{}
+		for _, r := range p.Rules {
+			always[r.Number] = len(r.Allow) == 1 && len(r.Allow[0]) == 0
 		}
-		if got := f.Call(number, seccomptest.All(0xffffffff_ffffffff)...); got != want {
-			t.Errorf("call %d: %#x, want %#x", number, uint32(got), uint32(want))
+		for number := range uintptr(1024) {
+			want := seccomp.Kill
+			if always[number] {
+				want = seccomp.Allow
+			}
+			if got := f.Call(number, seccomptest.All(0xffffffff_ffffffff)...); got != want {
+				t.Errorf("%s: call %d: %#x, want %#x", name, number, uint32(got), uint32(want))
+			}
 		}
 	}
 }
 
-func TestConditions(t *testing.T) { seccomptest.CheckConditions(t, &Policy) }
+func TestConditions(t *testing.T) {
+	for _, p := range policies {
+		seccomptest.CheckConditions(t, p)
+	}
+}
 
 // The same numbers mean other calls elsewhere.
-func TestOtherInstructionSets(t *testing.T) { seccomptest.CheckForeign(t, &Policy) }
+func TestOtherInstructionSets(t *testing.T) {
+	for _, p := range policies {
+		seccomptest.CheckForeign(t, p)
+	}
+}
 
 // What the policy leaves out on purpose is not let in by a slip of a number.
 func TestNotHere(t *testing.T) {
@@ -98,7 +112,7 @@ func TestRulesNameTheirCallers(t *testing.T) {
 	for p := range strings.FieldsSeq(string(out)) {
 		known[strings.TrimPrefix(p, "thaw/")] = true
 	}
-	for _, r := range Policy.Rules {
+	for _, r := range slices.Concat(Policy.Rules, HandlerPolicy.Rules) {
 		for clause := range strings.SplitSeq(r.Why, "; ") {
 			callers, _, _ := strings.Cut(clause, ":")
 			for c := range strings.SplitSeq(callers, ", ") {

@@ -20,6 +20,7 @@ type Options struct {
 	OpenFiles uint64 // most descriptors
 	FileBytes uint64 // largest size to which a passed file may grow
 	Threads   uint64 // most threads of this user id
+	Handler   bool   // of write faults, rather than a machine: HandlerPolicy
 }
 
 // step is one stage of [Enter].

@@ -38,10 +38,14 @@ import (
 	"fmt"
 
 	"thaw/internal/pagemap"
+	"thaw/internal/uffd"
 )
 
 // ErrHandler is wrapped when the handler has refused something, or is gone.
 var ErrHandler = errors.New("handler of write faults failed")
+
+// Features are those of the kernel that a handler asks for.
+const Features = uffd.WriteProtect | uffd.WriteProtectShmem | uffd.WriteProtectUnpopulated
 
 // Operations, the first byte of a message of the VMM's.
 const (

@@ -146,7 +146,7 @@ func (s *server) begin(area uffd.Range, file *os.File) error {
 	if err != nil {
 		return fmt.Errorf("protect: duplicate userfaultfd: %w", err)
 	}
-	fd, err := uffd.Use(number, uffd.WriteProtect|uffd.WriteProtectShmem|uffd.WriteProtectUnpopulated)
+	fd, err := uffd.Use(number, Features)
 	if err != nil {
 		unix.Close(number)
 		return err

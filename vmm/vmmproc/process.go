@@ -33,6 +33,9 @@ type Process struct {
 	over    chan struct{} // exit is set
 	exit    Exit          // read after over
 
+	handlerMu sync.Mutex
+	handler   handler // protected by handlerMu
+
 	workers sync.WaitGroup // pinger, connect requests
 	sendMu  sync.Mutex     // keeps messages in order
 
@@ -65,6 +68,37 @@ func Start(ctx context.Context, spec Spec) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("vmmproc: start: %w", err)
 	}
+	var h handler
+	if spec.Shell {
+		var theirs *os.File
+		if h.conn, theirs, err = unixfd.Pair(unixfd.SeqPacket); err != nil {
+			return nil, err
+		}
+		defer theirs.Close()
+		files = append(files, theirs)
+	}
+	p, err := newProcess(spec, packet, files, began)
+	if err != nil {
+		h.close()
+		return nil, err
+	}
+	p.handler = h
+	go func() { p.stderr.drain(p.child.stderr); close(p.drained) }()
+	go p.supervise()
+	started := p.started
+	go func() { p.readControl(); close(p.read) }()
+
+	if err := p.awaitStarted(ctx, started); err != nil {
+		p.Close()
+		return nil, err
+	}
+	p.workers.Add(1)
+	go p.ping()
+	return p, nil
+}
+
+// newProcess starts the child with its first message.
+func newProcess(spec Spec, packet []byte, files []*os.File, began time.Time) (*Process, error) {
 	ours, theirs, err := unixfd.Pair(unixfd.SeqPacket)
 	if err != nil {
 		return nil, err
@@ -82,25 +116,13 @@ func Start(ctx context.Context, spec Spec) (*Process, error) {
 		return nil, err
 	}
 
-	started := make(chan *vmmproto.Started, 1)
-	p := &Process{
+	return &Process{
 		spec: spec, child: c, control: ours,
 		drained: make(chan struct{}), read: make(chan struct{}), reaped: make(chan struct{}), over: make(chan struct{}),
-		started: started,
+		started: make(chan *vmmproto.Started, 1),
 		phases:  []vmmproto.Phase{{Name: "spawn", Micros: time.Since(began).Microseconds()}},
 		calls:   map[uint64]chan<- vmmproto.Reply{},
-	}
-	go func() { p.stderr.drain(c.stderr); close(p.drained) }()
-	go p.supervise()
-	go func() { p.readControl(); close(p.read) }()
-
-	if err := p.awaitStarted(ctx, started); err != nil {
-		p.Close()
-		return nil, err
-	}
-	p.workers.Add(1)
-	go p.ping()
-	return p, nil
+	}, nil
 }
 
 func (p *Process) awaitStarted(ctx context.Context, started <-chan *vmmproto.Started) error {
@@ -163,6 +185,7 @@ func (p *Process) Close() error {
 		p.control.Close()
 		<-p.read
 		p.workers.Wait()
+		p.stopHandler()
 		if p.closeResult == nil {
 			p.child.pidfd.Close()
 		}

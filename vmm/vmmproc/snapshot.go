@@ -6,8 +6,6 @@ import (
 	"os"
 	"time"
 
-	"thaw/internal/uffd"
-	"thaw/vmm/dirty"
 	"thaw/vmm/vmmproto"
 )
 
@@ -83,7 +81,7 @@ func (p *Process) restore(ctx context.Context, i Image, inPlace bool, record *os
 		m.Pagemap = true
 		files = append(files, pagemap)
 	}
-	device, err := openUserfault(i.Tracker)
+	device, err := p.openUserfault(i.Tracker)
 	if err != nil {
 		return Restored{}, fmt.Errorf("vmmproc: restore: %w", err)
 	}
@@ -116,8 +114,10 @@ type SaveSpec struct {
 	Tops      []*os.File // a new top layer for each writable disk
 	Tracker   string     // that finds the pages; empty: pagemap
 	CopyAhead bool       // copy most pages before the pause
-	Next      string     // tracker to start for the next save; empty: the same
-	Resume    bool       // go on at once
+	// WriteProtect has the pages copied after the pause, each before the guest writes to it: with tracker uffd-wp.
+	WriteProtect bool
+	Next         string // tracker to start for the next save; empty: the same
+	Resume       bool   // go on at once
 }
 
 // Saved tells what a save did. The numbers are the process's word. Counts are in pages.
@@ -137,14 +137,15 @@ type Saved struct {
 // Save writes a paused instant of the machine.
 func (p *Process) Save(ctx context.Context, s SaveSpec) (Saved, error) {
 	m := vmmproto.Save{
-		Memory: s.Memory != nil, Tops: len(s.Tops), Tracker: s.Tracker, CopyAhead: s.CopyAhead, Next: s.Next, Resume: s.Resume,
+		Memory: s.Memory != nil, Tops: len(s.Tops), Tracker: s.Tracker, CopyAhead: s.CopyAhead,
+		WriteProtect: s.WriteProtect, Next: s.Next, Resume: s.Resume,
 	}
 	files := []*os.File{s.State}
 	if s.Memory != nil {
 		files = append(files, s.Memory)
 	}
 	files = append(files, s.Tops...)
-	device, err := openUserfault(s.Next)
+	device, err := p.openUserfault(s.Next)
 	if err != nil {
 		return Saved{}, fmt.Errorf("vmmproc: save: %w", err)
 	}
@@ -166,16 +167,6 @@ func (p *Process) Save(ctx context.Context, s SaveSpec) (Saved, error) {
 		Pause: time.Duration(r.PauseMicros) * time.Microsecond, CopyAhead: time.Duration(r.AheadMicros) * time.Microsecond,
 		Phases: r.Phases,
 	}, nil
-}
-
-// openUserfault opens the device that a tracker which is to be started needs; nil for
-// the others. No process is passed it without need: with userfaultfds a kernel's bugs
-// are easier to use.
-func openUserfault(tracker string) (*os.File, error) {
-	if !dirty.Tracker(tracker).NeedsUserfault() {
-		return nil, nil
-	}
-	return os.OpenFile(uffd.Device, os.O_RDWR, 0)
 }
 
 // orDone takes the reply that belongs to the request, or Done with the reason why there is none.

@@ -32,6 +32,7 @@ var (
 		KindSave:           func() Message { return new(Save) },
 		KindConnected:      func() Message { return new(Connected) },
 		KindRefused:        func() Message { return new(Refused) },
+		KindHandle:         func() Message { return new(Handle) },
 	}
 	fromVMM = map[Kind]func() Message{
 		KindStarted:  func() Message { return new(Started) },

@@ -19,6 +19,9 @@
 //	   │                           exited    │ last message
 //	   │◀────────────────────────────────────│
 //
+// The same program, started with handle in place of start, answers the write faults of another thaw-vmm
+// (package protect) and says nothing more here.
+//
 // thaw-vmm runs hostile guests, so its bytes are hostile to the daemon: [DecodeFromVMM] takes only the kinds
 // that go that way, refuses unknown fields and anything after the object, and validates every field.
 // No message from thaw-vmm carries descriptors. The daemon's own messages pass the same checks on the other side

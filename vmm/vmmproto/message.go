@@ -16,6 +16,7 @@ const (
 	KindMemoryStats    Kind = "memory_stats"
 	KindConnected      Kind = "connected"
 	KindRefused        Kind = "refused"
+	KindHandle         Kind = "handle"
 )
 
 // Kinds that thaw-vmm sends.

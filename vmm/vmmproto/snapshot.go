@@ -58,9 +58,11 @@ type Save struct {
 	Tops      int    `json:"tops,omitempty"`
 	Tracker   string `json:"tracker,omitempty"`
 	CopyAhead bool   `json:"copy_ahead,omitempty"`
-	Next      string `json:"next,omitempty"`
-	Userfault bool   `json:"userfault,omitempty"`
-	Resume    bool   `json:"resume,omitempty"`
+	// WriteProtect has pages copied after the pause.
+	WriteProtect bool   `json:"write_protect,omitempty"`
+	Next         string `json:"next,omitempty"`
+	Userfault    bool   `json:"userfault,omitempty"`
+	Resume       bool   `json:"resume,omitempty"`
 }
 
 // Saved answers Save. Counts are in pages.

@@ -8,7 +8,8 @@ import (
 )
 
 // FileNames lists the descriptors that the message needs, in the order in which they travel: "kvm", and unless it is a
-// shell "memory", "kernel", then as the machine has them "initrd", "disk.ID.N" for each layer, "vsock", "tap".
+// shell "memory", "kernel", then as the machine has them "initrd", "disk.ID.N" for each layer, "vsock", "tap"; a
+// shell also "handler", a socket to a process that may come to answer its write faults.
 func (m *Start) FileNames() []string {
 	names := []string{"kvm"}
 	if !m.Shell {
@@ -27,6 +28,9 @@ func (m *Start) FileNames() []string {
 	}
 	if m.Net != nil {
 		names = append(names, "tap")
+	}
+	if m.Shell {
+		names = append(names, "handler")
 	}
 	return names
 }

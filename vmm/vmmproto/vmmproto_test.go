@@ -32,6 +32,8 @@ var daemonMessages = []Message{
 	&Restore{ID: 12, InPlace: true, Layers: []int{1}, Record: true},
 	&Restore{ID: 14, Rebase: true, Base: true, Overlays: 3},
 	&Save{ID: 13, Memory: true, Tops: 1, Tracker: "pagemap", CopyAhead: true, Next: "full", Userfault: true, Resume: true},
+	&Save{ID: 15, Memory: true, Tracker: "uffd-wp", WriteProtect: true},
+	&Handle{MemoryBytes: 512 << 20},
 }
 
 func shell() *Start {

@@ -90,7 +90,15 @@ func Main(newMachine Maker) int {
 		began = now
 	}
 
-	start, files, err := c.receiveStart(time.Now().Add(startDeadline))
+	message, received, err := c.receiveFirst(time.Now().Add(startDeadline))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return exitRefused
+	}
+	if h, ok := message.(*vmmproto.Handle); ok {
+		return handle(h, received[0], received[1])
+	}
+	start, files, err := started(message, received)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return exitRefused
@@ -99,6 +107,9 @@ func Main(newMachine Maker) int {
 
 	limits, err := jailOptions(start, files)
 	var steps []jail.Step
+	if err == nil {
+		err = numberHandler(files)
+	}
 	if err == nil {
 		steps, err = jail.Enter(limits)
 	}
@@ -149,14 +160,19 @@ func startedByDaemon() bool {
 	return err == nil && kind == unix.SOCK_SEQPACKET && len(os.Args) == 1
 }
 
-// receiveStart takes the first message, which waits in the socket since before we were born.
-func (c *control) receiveStart(deadline time.Time) (*vmmproto.Start, map[string]*os.File, error) {
+// receiveFirst takes the first message, which waits in the socket since before we were born.
+func (c *control) receiveFirst(deadline time.Time) (vmmproto.Message, []*os.File, error) {
 	c.conn.SetReadDeadline(deadline)
 	defer c.conn.SetReadDeadline(time.Time{})
 	message, files, err := c.receive(vmmproto.MaxFiles)
 	if err != nil {
 		return nil, nil, fmt.Errorf("vmmchild: receive start: %w", err)
 	}
+	return message, files, nil
+}
+
+// started names the files of a start message.
+func started(message vmmproto.Message, files []*os.File) (*vmmproto.Start, map[string]*os.File, error) {
 	start, ok := message.(*vmmproto.Start)
 	if !ok {
 		closeAll(files)
