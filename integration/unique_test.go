@@ -14,6 +14,7 @@ import (
 	"thaw/broker/assets"
 	"thaw/broker/berth"
 	"thaw/broker/fleet"
+	"thaw/broker/fold"
 	"thaw/broker/journal"
 	"thaw/guestinit/agentclient"
 	"thaw/guestinit/agentproto"
@@ -134,7 +135,7 @@ func newFleet(t *testing.T) *fleet.Fleet {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { j.Close() })
-	s, err := store.Open(store.Options{Root: filepath.Join(t.TempDir(), "store")})
+	s, err := store.Open(store.Options{Root: filepath.Join(t.TempDir(), "store"), Folder: fold.Disks{}})
 	if err != nil {
 		t.Fatal(err)
 	}

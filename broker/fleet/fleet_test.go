@@ -13,6 +13,7 @@ import (
 
 	"thaw/broker/assets"
 	"thaw/broker/berth"
+	"thaw/broker/fold"
 	"thaw/broker/journal"
 	"thaw/guestinit/agentclient"
 	"thaw/guestinit/agentproto"
@@ -54,7 +55,7 @@ func newRig(t testing.TB, change func(*Config)) *rig {
 	if r.journal, err = journal.Open(r.dir); err != nil {
 		t.Fatal(err)
 	}
-	s, err := store.Open(store.Options{Root: storeDir})
+	s, err := store.Open(store.Options{Root: storeDir, Folder: fold.Disks{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -80,6 +80,14 @@ func (im *image) handOver(plan *shared, top *os.File) vmmproc.Image {
 	return v
 }
 
+// layers is how many files the disk with the most has.
+func (im *image) layers() (n int) {
+	for _, d := range im.disks {
+		n = max(n, len(d.layers))
+	}
+	return n
+}
+
 // close lets go of the files.
 func (im *image) close() {
 	for _, s := range append([]*shared{im.state, im.plan, im.base}, im.overlays...) {

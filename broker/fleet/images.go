@@ -165,8 +165,16 @@ func (x *images) settle(im *image, err error) {
 		}
 	}
 	im.unleased = nil
+	if err == nil && im.layers() > maxLiveLayers {
+		// From the store it comes with its disks' layers folded.
+		x.forget(im)
+	}
 	x.trim()
 }
+
+// maxLiveLayers is how many layers a disk of an image can have that is kept as the
+// machine made it: each is a descriptor in every restore.
+const maxLiveLayers = 34
 
 // forget drops an image from the list; those who use it go on. Preconditions: mu is
 // held.
