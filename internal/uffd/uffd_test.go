@@ -210,3 +210,31 @@ func TestAsynchronousMissesNothing(t *testing.T) {
 		clear(have)
 	}
 }
+
+// The synchronous form takes memfds and anonymous memory, and refuses files.
+func TestSynchronousKinds(t *testing.T) {
+	dir := t.TempDir()
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		mem  []byte
+		want error
+	}{
+		{"anonymous", mapped(t, nil, unix.MAP_PRIVATE), nil},
+		{"private memfd", mapped(t, file(t, ""), unix.MAP_PRIVATE), nil},
+		{"private file", mapped(t, file(t, dir), unix.MAP_PRIVATE), ErrNotSupported},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.want != nil && st.Type == unix.TMPFS_MAGIC {
+				t.Skip("the folder for files is in memory too")
+			}
+			u := open(t, WriteProtect|WriteProtectShmem)
+			if err := u.Register(Of(c.mem)); !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+		})
+	}
+}
