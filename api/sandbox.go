@@ -103,7 +103,7 @@ type RunAnswer struct {
 type CheckpointRequest struct {
 	Name      string            `json:"name,omitempty" doc:"Name to find it by; the newest of that name is meant" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$"`
 	Labels    map[string]string `json:"labels,omitempty" maxProperties:"32"`
-	Tracker   string            `json:"tracker,omitempty" doc:"What finds the changed pages" enum:"pagemap,dirty-log,dirty-ring,uffd-wp,uffd-wp-async,full"`
+	Tracker   string            `json:"tracker,omitempty" doc:"What finds the changed pages" enum:"pagemap,dirty-log,dirty-log-kept,dirty-ring,uffd-wp,uffd-wp-async,full"`
 	CopyAhead *bool             `json:"copy_ahead,omitempty" doc:"Copy most pages before the pause; the daemon decides unless said"`
 	Durable   bool              `json:"durable,omitempty" doc:"Answer only when it would survive a crash"`
 }

@@ -76,7 +76,7 @@ const (
 type clearDirtyLog struct {
 	slot   uint32
 	pages  uint32
-	first  uint64
+	_      uint64 // first page
 	bitmap *uint64
 }
 

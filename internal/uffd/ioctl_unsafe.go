@@ -21,13 +21,15 @@ const (
 
 // api mirrors struct uffdio_api.
 type api struct {
-	version, features, ioctls uint64
+	version, features uint64
+	_                 uint64 // ioctls
 }
 
 // register mirrors struct uffdio_register.
 type register struct {
-	r            Range
-	mode, ioctls uint64
+	r    Range
+	mode uint64
+	_    uint64 // ioctls
 }
 
 // protection mirrors struct uffdio_writeprotect.

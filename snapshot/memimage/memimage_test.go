@@ -136,8 +136,7 @@ func (w *world) run(steps int) []pagemap.Range {
 		case 0:
 			clear(now)
 		case 1:
-			now[0] = now[0] | 0 // the same: private, not different
-			now[7]++
+			now[7]++ // and back: private, not different
 			now[7]--
 		case 2:
 			n := min(1+w.rng.IntN(8), pages-page)
