@@ -233,3 +233,14 @@ func TestTrajectorySums(t *testing.T) {
 		t.Error(r.Text())
 	}
 }
+
+func TestQuickEndsInTime(t *testing.T) {
+	long := time.Now().Add(-time.Minute)
+	r := &rig{cfg: Config{Quick: true}}
+	if !r.late(long, 10, time.Second) || r.late(long, 9, time.Second) || r.late(long, 10, time.Hour) {
+		t.Error("a quick run does not end when it is late, or when it is not")
+	}
+	if r.cfg.Quick = false; r.late(long, 10, time.Second) {
+		t.Error("a full run ends early")
+	}
+}

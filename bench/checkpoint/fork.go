@@ -17,6 +17,9 @@ import (
 // forkCount is how many machines are forked at a time.
 const forkCount = 100
 
+// forkTime is what forks may take of a quick run.
+const forkTime = 75 * time.Second
+
 // removers is how many sandboxes are removed at a time.
 const removers = 8
 
@@ -51,7 +54,11 @@ func (r *rig) forks(ctx context.Context) ([]Metric, error) {
 		if err != nil {
 			return err
 		}
+		begin := time.Now()
 		for i := range r.n + 1 { // the first does not count
+			if r.late(begin, len(acks), forkTime) {
+				break
+			}
 			one, err := r.fork(ctx, s, c.Snapshot.ID, i > 0 && i <= memoryRounds)
 			if err != nil {
 				return err
@@ -87,7 +94,7 @@ func (r *rig) forks(ctx context.Context) ([]Metric, error) {
 	}
 	var kinds []string
 	for kind, n := range shells {
-		kinds = append(kinds, fmt.Sprintf("%.1f %s", float64(n)/float64(r.n), kind))
+		kinds = append(kinds, fmt.Sprintf("%.1f %s", float64(n)/float64(len(acks)), kind))
 	}
 	slices.Sort(kinds)
 	ack := distribution(fork100, unitMilliseconds, acks).withFloor(milliseconds(least))

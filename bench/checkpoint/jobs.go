@@ -20,6 +20,8 @@ const (
 	jobWindow = 10
 	// jobMemoryMiB is the largest limit with which a job's machine has 512 MiB.
 	jobMemoryMiB = 370
+	// jobTime is what jobs may take of a quick run.
+	jobTime = 20 * time.Second
 )
 
 // jobs measures how many warm one-shot jobs a second the daemon runs.
@@ -61,7 +63,10 @@ func (r *rig) jobs(ctx context.Context) ([]Metric, error) {
 			}
 		})
 	}
-	for range n {
+	for i := range n {
+		if r.late(begin, i/jobWindow, jobTime) {
+			break
+		}
 		next <- struct{}{}
 	}
 	close(next)
@@ -69,6 +74,7 @@ func (r *rig) jobs(ctx context.Context) ([]Metric, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
+	n = len(ends)
 	floorRate, err := lower.Jobs(min(n, 100), threads())
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"thaw/api"
 	"thaw/bench/floor"
@@ -59,6 +60,9 @@ func (r *rig) touch(ctx context.Context) ([]Metric, error) {
 // pandasMemoryMiB is the size of the machines that run millionRows.
 const pandasMemoryMiB = 1024
 
+// pandasTime is what millionRows may take of a quick run, on both sides together.
+const pandasTime = 50 * time.Second
+
 // millionRows groups a million rows and joins them with the sums, and prints what that
 // took in milliseconds.
 const millionRows = `import time
@@ -113,7 +117,11 @@ func (r *rig) pandas(ctx context.Context) ([]Metric, error) {
 		return parseNumber(out)
 	}
 	var ours, theirs []float64
+	begin := time.Now()
 	for i := range r.n {
+		if r.late(begin, i, pandasTime) {
+			break
+		}
 		sides := []func() error{
 			func() error { v, err := guest(); ours = append(ours, v); return err },
 			func() error { v, err := host(); theirs = append(theirs, v); return err },

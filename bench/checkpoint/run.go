@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"thaw/bench/report"
 )
@@ -125,6 +126,15 @@ func pick[T any](quick bool, short, full T) T {
 		return short
 	}
 	return full
+}
+
+// leastSamples is how many samples a quick run takes of what takes long, whatever the time.
+const leastSamples = 10
+
+// late says that a quick run, which is to end within five minutes, must leave it at the
+// samples that it has.
+func (r *rig) late(begin time.Time, have int, most time.Duration) bool {
+	return r.cfg.Quick && have >= leastSamples && time.Since(begin) > most
 }
 
 // threads is how many threads a floor uses.
