@@ -1,6 +1,10 @@
 package agent
 
-import "time"
+import (
+	"time"
+
+	"thaw/guestinit/cgroup"
+)
 
 // terms are the parts of a request that may be changed while its exec runs:
 // a warm interpreter was started without a job's limits, and gets them with
@@ -17,8 +21,8 @@ type terms struct {
 // is not the job's.
 type jobTerms struct {
 	started       time.Time
-	spent         time.Duration // processor time
-	fileSizeBytes int64         // Limits.FileSizeBytes
+	spent         cgroup.CPUTime
+	fileSizeBytes int64 // Limits.FileSizeBytes
 }
 
 // adopt puts an exec under new terms and counts its output from zero. What it

@@ -23,8 +23,8 @@ type execution struct {
 	group   *cgroup.Group
 	proc    *reaper.Proc
 	started time.Time
-	detail  string        // of the cause; set by await
-	spent   time.Duration // processor time before it became the job that it is; see jobTerms
+	detail  string         // of the cause; set by await
+	spent   cgroup.CPUTime // before it became the job that it is; see jobTerms
 
 	stdin          *stdin // nil if the job has none
 	stdout, stderr *output

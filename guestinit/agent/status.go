@@ -61,10 +61,11 @@ func (e *execution) status(forced agentproto.Cause, wall time.Duration) agentpro
 		e.s.cfg.Log("agent: exec %d: %v", e.id, err)
 		st.CPU = time.Duration(ended.Rusage.Utime.Nano() + ended.Rusage.Stime.Nano())
 	}
-	st.CPU = max(st.CPU-e.spent, 0)
+	st.CPU = max(st.CPU-e.spent.Total, 0)
+	st.CPUUser, st.CPUSystem = max(st.CPUUser-e.spent.User, 0), max(st.CPUSystem-e.spent.System, 0)
 	f := facts{
 		forced: forced, oomKills: st.OOMKills, pidsRefused: st.PidsRefused,
-		cpu: st.CPU, cpuLimit: time.Duration(e.req.Limits.CPUSeconds)*time.Second - e.spent,
+		cpu: st.CPU, cpuLimit: time.Duration(e.req.Limits.CPUSeconds)*time.Second - e.spent.Total,
 		diskFull: workspace.Full(e.s.cfg.Disks),
 	}
 	s := agentproto.ExitStatus{

@@ -47,12 +47,12 @@ func (e *execution) await() agentproto.Cause {
 			ask(agentproto.CauseCancelled, unix.SIGTERM)
 		case <-cpu:
 			used, err := e.group.CPU()
-			if err == nil && used >= time.Duration(e.req.Limits.CPUSeconds)*time.Second {
+			if err == nil && used.Total >= time.Duration(e.req.Limits.CPUSeconds)*time.Second {
 				ask(agentproto.CauseCPUTime, unix.SIGXCPU)
 				cpu = nil
 				continue
 			}
-			cpu = e.cpuTimer(used)
+			cpu = e.cpuTimer(used.Total)
 		case <-look.C:
 			if why := starve.Look(); why != "" && forced == "" {
 				forced, e.detail = agentproto.CauseOOM, why

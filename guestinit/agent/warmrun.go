@@ -93,17 +93,17 @@ func needsCold(l agentproto.Limits) string {
 
 // limit sets the job's limits. Processor time counts from now: what it took
 // to warm up is added to the limit, and returned.
-func (it *interpreter) limit(l *agentproto.Limits) (spent time.Duration, err error) {
+func (it *interpreter) limit(l *agentproto.Limits) (spent cgroup.CPUTime, err error) {
 	e := it.e
 	err = e.group.SetLimits(cgroup.Limits{MemoryBytes: l.MemoryBytes, Pids: l.Pids, CPUMilli: l.CPUMilli})
 	if err != nil {
-		return 0, err
+		return spent, err
 	}
 	if spent, err = e.group.CPU(); err != nil {
-		return 0, err
+		return spent, err
 	}
 	if l.CPUSeconds != 0 {
-		l.CPUSeconds += int64((spent + time.Second - 1) / time.Second)
+		l.CPUSeconds += int64((spent.Total + time.Second - 1) / time.Second)
 	}
 	// It has the defaults already, unless a job that it refused had others.
 	wanted := l.CPUSeconds != 0 || l.FileSizeBytes != 0 || l.OpenFiles != 0 || l.Processes != 0

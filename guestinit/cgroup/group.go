@@ -73,12 +73,18 @@ func (g *Group) Populated() (bool, error) {
 func (g *Group) Stats() (Stats, error) { return readStats(g.dir, g.m.has) }
 
 // CPU returns the processor time that the group used.
-func (g *Group) CPU() (time.Duration, error) {
+func (g *Group) CPU() (CPUTime, error) {
 	raw, err := readAt(g.dir, "cpu.stat")
 	if err != nil {
-		return 0, fmt.Errorf("cgroup: read cpu time: %w", err)
+		return CPUTime{}, fmt.Errorf("cgroup: read cpu time: %w", err)
 	}
-	return time.Duration(field(raw, "usage_usec")) * time.Microsecond, nil
+	micros := func(name string) time.Duration { return time.Duration(field(raw, name)) * time.Microsecond }
+	return CPUTime{micros("usage_usec"), micros("user_usec"), micros("system_usec")}, nil
+}
+
+// CPUTime is processor time, and how much of it was spent in user and in kernel mode.
+type CPUTime struct {
+	Total, User, System time.Duration
 }
 
 // Remove kills what is left in the group and removes it in the background.

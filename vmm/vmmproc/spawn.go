@@ -167,8 +167,9 @@ func environment() []string {
 		// Set, so that the runtime does not follow the cgroup's CPU limit through a descriptor of its own. One,
 		// because the calls in all threads that the jail needs cost more with each thread; the child raises it.
 		"GOMAXPROCS=1",
-		// The heap is small and guest memory is not in it: collect early, stay small.
-		"GOGC=50",
-		"GOMEMLIMIT=64MiB",
+		// The heap is small and guest memory is not in it. A collection in the middle of a restore would cost
+		// more than what it frees: the limit alone decides.
+		"GOGC=off",
+		"GOMEMLIMIT=16MiB",
 	}
 }

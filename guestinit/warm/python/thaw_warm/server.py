@@ -126,6 +126,7 @@ class Server:
 
 def _exercise():
     """Runs what most jobs run first, so that its memory is laid out already."""
+    import io
     import linecache
 
     source = "import math\nclass A:\n    def f(self, x=1):\n        return [i * x for i in range(3)]\nA().f()\nprint"
@@ -142,6 +143,17 @@ def _exercise():
         frame = pandas.DataFrame({"k": ["a", "b", "a"], "v": [1, 2, 3]})
         frame.groupby("k").v.sum().to_dict()
         repr(frame.merge(frame, on="k").describe())
+        # Once more at the size of a small job: the heap grows, and code is mapped,
+        # here and not in every machine, where each page costs a fault.
+        numpy = sys.modules["numpy"]
+        n = numpy.arange(20_000)
+        frame = pandas.DataFrame({"k": n % 97, "g": (n % 5).astype(str), "v": numpy.sqrt(n)})
+        sums = frame.groupby("k")["v"].agg(["mean", "sum"]).reset_index()
+        frame.groupby("g")["v"].mean().to_dict()
+        merged = frame.merge(sums, on="k").sort_values("v")
+        merged.describe().to_string()
+        merged.head(3).to_dict(orient="records")
+        pandas.read_csv(io.StringIO(merged.head(500).to_csv(index=False)))
 
 
 def main(startup_modules, modules):
