@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -186,26 +187,42 @@ func (s *saving) freeze(ctx context.Context) error {
 }
 
 // copyAheadAbove is from how many bytes of a machine's own on they are copied before
-// the pause. Every machine of a warm template has more: with the log that follows
-// writes from then on, to start it is no cost of the copying.
-const copyAheadAbove = 4 * mib
+// the pause, when the VMM follows the guest's writes already. To copy ahead has it
+// begin anew, and each page that the guest writes again then costs a fault. The first
+// save has to look at all that is the machine's own, and begins to follow anyway.
+const copyAheadAbove = 64 * mib
+
+// trackers returns by what the save finds the pages, and what follows the guest's
+// writes from then on. One that only knows what came after its start is of use for the
+// save after this one.
+func (s *saving) trackers() (find, next string) {
+	switch want := s.spec.Tracker; want {
+	case "", s.m.tracker, "pagemap", "full":
+		return want, ""
+	default:
+		return "", want
+	}
+}
 
 // save has the VMM write what changed, and lets the guest go on.
 func (s *saving) save(ctx context.Context) (err error) {
-	ahead := files.PrivateBytes(s.m.shell.proc.PID()) > copyAheadAbove
+	ahead := !s.m.tracked || files.PrivateBytes(s.m.shell.proc.PID()) > copyAheadAbove
 	if s.spec.CopyAhead != nil {
 		ahead = *s.spec.CopyAhead
 	}
+	find, next := s.trackers()
 	// The file of pages is charged to who writes it: it may be as large as the memory.
 	if err := s.m.allow(s.parent.class.MemoryMiB); err != nil {
 		return err
 	}
 	s.saved, err = s.m.shell.proc.Save(ctx, vmmproc.SaveSpec{
-		State: s.state, Memory: s.memory, Tops: []*os.File{s.top}, Tracker: s.spec.Tracker, CopyAhead: ahead, Resume: !s.paused,
+		State: s.state, Memory: s.memory, Tops: []*os.File{s.top}, Tracker: find, Next: next, CopyAhead: ahead, Resume: !s.paused,
 	})
 	if err != nil {
+		s.m.tracker, s.m.tracked = "", false
 		return fmt.Errorf("fleet: save machine %s: %w", s.m.id, err)
 	}
+	s.m.tracker, s.m.tracked = cmp.Or(next, find), next != "" || find != "pagemap" && find != "full"
 	s.clock.done("save", s.saved.Phases...)
 	if s.paused {
 		s.m.mu.Lock()

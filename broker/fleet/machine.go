@@ -30,6 +30,8 @@ type Machine struct {
 	paused   bool                // protected by mu
 	frozen   bool                // protected by mu; saved while paused: Resume thaws
 	record   Record              // protected by mu; of the last restore or rollback
+	tracker  string              // that was asked for last; of the operation under way
+	tracked  bool                // the VMM follows the guest's writes since a save; of the operation under way
 	closed   bool                // protected by mu
 
 	closeOnce sync.Once
