@@ -186,22 +186,18 @@ func (s *saving) freeze(ctx context.Context) error {
 	return err
 }
 
-// copyAheadAbove is from how many bytes of a machine's own on they are copied before
-// the pause, when the VMM follows the guest's writes already. To copy ahead has it
-// begin anew, and each page that the guest writes again then costs a fault. The first
-// save has to look at all that is the machine's own, and begins to follow anyway.
+// copyAheadAbove is from how many bytes of a machine's own on they are copied before the
+// pause although the VMM follows the guest's writes: it then has to begin anew, and each
+// page that the guest writes again costs a fault. The first save begins anyway.
 const copyAheadAbove = 64 * mib
 
-// trackers returns by what the save finds the pages, and what follows the guest's
-// writes from then on. One that only knows what came after its start is of use for the
-// save after this one.
+// trackers returns by what the save finds the pages, and what is started for the next:
+// one that follows writes is of use only then.
 func (s *saving) trackers() (find, next string) {
-	switch want := s.spec.Tracker; want {
-	case "", s.m.tracker, "pagemap", "full":
+	if want := s.spec.Tracker; want == "" || want == s.m.tracker || want == "pagemap" || want == "full" {
 		return want, ""
-	default:
-		return "", want
 	}
+	return "", s.spec.Tracker
 }
 
 // save has the VMM write what changed, and lets the guest go on.
@@ -211,8 +207,8 @@ func (s *saving) save(ctx context.Context) (err error) {
 		ahead = *s.spec.CopyAhead
 	}
 	find, next := s.trackers()
-	// The file of pages is charged to who writes it: it may be as large as the memory.
-	if err := s.m.allow(s.parent.class.MemoryMiB); err != nil {
+	// The file of pages, which may be as large as the memory, is charged to its writer.
+	if err = s.m.allow(s.parent.class.MemoryMiB); err != nil {
 		return err
 	}
 	s.saved, err = s.m.shell.proc.Save(ctx, vmmproc.SaveSpec{
@@ -226,8 +222,8 @@ func (s *saving) save(ctx context.Context) (err error) {
 	s.clock.done("save", s.saved.Phases...)
 	if s.paused {
 		s.m.mu.Lock()
+		defer s.m.mu.Unlock()
 		s.m.frozen = true
-		s.m.mu.Unlock()
 		return nil
 	}
 	if err := s.client.Thaw(ctx); err != nil {

@@ -15,15 +15,13 @@ import (
 	"thaw/snapshot/store"
 )
 
-// Labels of snapshots that are the fleet's own.
 const (
+	// Labels of snapshots that are the fleet's own.
 	labelKey   = "thaw.template" // of templates: what they are made of
 	labelImage = "thaw.image"    // name of the image
 	labelWarm  = "thaw.warm."    // + runtime: exec id of the warm interpreter
-)
 
-// Names of layers outside the store.
-const (
+	// Names of layers outside the store.
 	externalImage   = "image:"   // + name
 	externalScratch = "scratch:" // + bytes
 )

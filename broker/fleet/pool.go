@@ -65,9 +65,8 @@ func (p *pool) note(c Class, template string) {
 	}
 }
 
-// take returns a shell for an image: a rehearsed one of its template if there is one,
-// and kind is not Generic, else a generic one, made now if none is ready. done ends the time during which the
-// keeper leaves the CPUs alone.
+// take returns a shell for an image: a rehearsed one of its template if there is one, and
+// kind is not Generic, else a generic one. done: the keeper may use the CPUs again.
 func (p *pool) take(ctx context.Context, im *image, kind Kind) (s *shell, done func(), err error) {
 	p.mu.Lock()
 	if p.closed {

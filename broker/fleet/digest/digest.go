@@ -23,6 +23,16 @@ type Files struct {
 	byFile map[string]string // protected by mu
 }
 
+// Open returns the SHA-256 of the file that open opens.
+func (d *Files) Open(open func() (*os.File, error)) (string, error) {
+	f, err := open()
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	return d.Of(f)
+}
+
 // Of returns the SHA-256 of a file.
 func (d *Files) Of(f *os.File) (string, error) {
 	var st unix.Stat_t
