@@ -16,7 +16,10 @@ type ChipState struct {
 	IOAPIC    []byte `cbor:"ioapic"` // struct kvm_ioapic_state
 }
 
-// chips pairs each controller with where its state is.
+// chips pairs each controller with where its state is, in the order in which they
+// are set: the second PIC first. KVM updates the pair's output with each, so that an
+// interrupt that the second one had from before a rollback would be latched by a first
+// one that is set already.
 func (s *ChipState) chips() []struct {
 	id    uint32
 	state *[]byte
@@ -24,7 +27,7 @@ func (s *ChipState) chips() []struct {
 	return []struct {
 		id    uint32
 		state *[]byte
-	}{{kvm.PICMaster, &s.PICMaster}, {kvm.PICSlave, &s.PICSlave}, {kvm.IOAPIC, &s.IOAPIC}}
+	}{{kvm.PICSlave, &s.PICSlave}, {kvm.PICMaster, &s.PICMaster}, {kvm.IOAPIC, &s.IOAPIC}}
 }
 
 func (s *ChipState) validate() error {

@@ -55,9 +55,10 @@ type Machine struct {
 	track   *dirty.Tracking
 	// lost: a save has failed half-way, and nobody knows the image.
 	lost bool
-	// tellGeneration: the guest is to be told, when it runs, that its
-	// generation has changed.
-	tellGeneration bool
+	// restored is the clock of what the machine was restored from or rolled back to,
+	// while it has not run since: then the guest is to be told that its generation
+	// has changed.
+	restored *ClockState
 
 	mu     sync.Mutex
 	wake   *sync.Cond // of mu
@@ -236,11 +237,13 @@ func (m *Machine) Resume() {
 	for _, t := range m.transports {
 		t.Resume()
 	}
-	if m.tellGeneration {
-		m.tellGeneration = false
-		if err := m.generation.Signal(); err != nil {
+	if m.restored != nil {
+		// A shell may have waited for this: guest time goes on from where it was saved,
+		// not from where a clock has run to meanwhile.
+		if err := errors.Join(m.setClockState(*m.restored), m.generation.Signal()); err != nil {
 			m.cfg.Log(err)
 		}
+		m.restored = nil
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

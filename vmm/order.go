@@ -42,9 +42,10 @@ package vmm
 //     requests events.
 //  4. Interrupt controllers, after the local APICs: the I/O APIC delivers what is
 //     pending in it at once, and a message to an APIC that has not been set
-//     would be lost. Then the clock: setting MSRs of kvmclock recomputes it.
+//     would be lost. Of the PICs the second comes first: what it had pending would
+//     else be latched by the first. Then the clock: setting MSRs of kvmclock recomputes it.
 //     Then each processor is told of the pause, which works only while
 //     kvmclock's page is known.
 //  5. Devices: their rings are in memory by now, and their interrupts need the
 //     controllers.
-//  6. Processors run.
+//  6. The clock once more, since a shell may have waited, and processors run.

@@ -242,7 +242,7 @@ func (m *Machine) become(s *State, i *Image, p *phases) error {
 	if err := m.newGeneration(); err != nil {
 		return err
 	}
-	m.tellGeneration = true
+	m.restored = &s.Clock
 	p.done("generation")
 	return nil
 }

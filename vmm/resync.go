@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"thaw/internal/guestmem"
 	"thaw/internal/kvm"
@@ -189,6 +190,9 @@ func (c *vcpu) enterProgram() error {
 	if err := c.kvm.SetMSRs([]kvm.MSR{{Index: kvm.MSRPVM}}, nil); err != nil {
 		return fmt.Errorf("vmm: leave native mode: %w", err)
 	}
+	if err := c.stopReports(); err != nil {
+		return err
+	}
 	setFlat64(&s, programTables)
 	if err := c.kvm.SetSregs(s); err != nil {
 		return err
@@ -202,6 +206,26 @@ func (c *vcpu) enterProgram() error {
 	// An interrupt that was on its way when the processor stopped would still be
 	// delivered, with interrupts off.
 	return c.kvm.SetEvents(kvm.Events{})
+}
+
+// stopReports has KVM forget where the guest wants its clock and its stolen time
+// written: it writes them whenever the processor runs, to memory that has been put
+// back. The state that is set afterwards names the places again.
+func (c *vcpu) stopReports() error {
+	known, err := c.kvm.StateMSRs()
+	if err != nil {
+		return err
+	}
+	var off []kvm.MSR
+	for _, index := range kvm.ReportMSRs {
+		if slices.Contains(known, index) {
+			off = append(off, kvm.MSR{Index: index})
+		}
+	}
+	if err := c.kvm.SetMSRs(off, func(e *kvm.RefusedMSR) error { return e }); err != nil {
+		return fmt.Errorf("vmm: stop KVM's reports to the guest: %w", err)
+	}
+	return nil
 }
 
 // runProgram runs until the program's end. It is called on the processor's thread.

@@ -3,6 +3,7 @@ package fleet
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -75,31 +76,49 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// A rehearsed shell that is used is the template, and nothing of the rehearsal is seen.
+// A machine of a rehearsed shell shows nothing of the rehearsal: no file, process id,
+// variable, time, number or generation. (TestRehearsedShellIsTheTemplate compares bytes.)
 func TestNothingOfTheRehearsalIsLeft(t *testing.T) {
 	r := newRig(t, nil)
 	id := r.template(small)
 	// The last process id too. The kernel may have started a thread of its own
 	// meanwhile; a rehearsal starts more than that.
 	const threads = 2
-	seen, pids := map[Kind]string{}, map[Kind]int{}
+	seen, pids, drawn := map[Kind]string{}, map[Kind]int{}, map[string]bool{}
+	up, took := map[Kind]time.Duration{}, map[Kind]time.Duration{}
 	for _, kind := range []Kind{Rehearsed, Generic} {
 		r.awaitShells(Rehearsed, 1)
 		if kind == Generic {
 			r.pool.drop(id)
 		}
+		time.Sleep(2 * time.Second) // time for shells
+		began := time.Now()
 		m := r.restore(id)
 		if m.Record().Shell != kind {
 			t.Fatalf("shell is %s", m.Record().Shell)
 		}
+		seconds, err := time.ParseDuration(sh(t, m, "cut -d' ' -f1 /proc/uptime") + "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		up[kind], took[kind] = seconds, time.Since(began)
 		seen[kind] = sh(t, m, "ls -A /workspace /tmp")
-		var err error
 		if pids[kind], err = strconv.Atoi(sh(t, m, "cut -d' ' -f5 /proc/loadavg")); err != nil {
 			t.Fatal(err)
 		}
 		if got := cell(t, m, "print(sorted(k for k in globals() if not k.startswith('_')))"); got != "[]" {
 			t.Errorf("%s: globals %s", kind, got)
 		}
+		if got := cell(t, m, "print(int(open('/run/thaw/generation').read()))"); got != fmt.Sprint(m.Record().Generation) {
+			t.Errorf("%s: generation %s, want %d", kind, got, m.Record().Generation)
+		}
+		drawn[cell(t, m, "import random; print(random.random())")] = true
+	}
+	if len(drawn) != len(seen) {
+		t.Errorf("both drew %v", drawn)
+	}
+	if up[Rehearsed] > up[Generic]+took[Rehearsed] {
+		t.Errorf("rehearsed is up for %s, %s after its start; generic for %s, %s after", up[Rehearsed], took[Rehearsed], up[Generic], took[Generic])
 	}
 	if d := pids[Rehearsed] - pids[Generic]; seen[Rehearsed] != seen[Generic] || d < -threads || d > threads {
 		t.Errorf("rehearsed shows\n%s %d\ngeneric\n%s %d", seen[Rehearsed], pids[Rehearsed], seen[Generic], pids[Generic])

@@ -116,6 +116,12 @@ const (
 	MSRPVM = 0x4b56_4d10
 )
 
+// ReportMSRs name the places in guest memory that KVM writes to by itself when a
+// processor runs, and are zero when it is to write nothing (the kernel's
+// Documentation/virt/kvm/x86/msr.rst): its clock, asynchronous page faults, stolen time
+// and ends of interrupts.
+var ReportMSRs = []uint32{0x12, 0x4b56_4d01, 0x4b56_4d02, 0x4b56_4d03, 0x4b56_4d04}
+
 // stateMSRs are the registers that hold a processor's state on this host.
 type stateMSRs struct {
 	once sync.Once
