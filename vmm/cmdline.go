@@ -16,6 +16,11 @@ func Cmdline(pvm bool, extra ...string) string {
 		// restored guest's monotonic clock would jump. A reading stays in the
 		// vDSO (23 ns, with the TSC 20 to 22).
 		"clocksource=kvm-clock",
+		// KVM would tell the guest of a page that it must wait for, and later that the
+		// page has come. What it has yet to tell is no part of a saved machine, and a
+		// restored processor that misses the last message never sleeps again: KVM
+		// takes it for one that has something to do.
+		"no-kvmapf",
 	}
 	if pvm {
 		args = append(args,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -148,6 +149,42 @@ func TestForksDiffer(t *testing.T) {
 	}
 	if forks[0].Snapshot() != c.ID || forks[0].Record().Generation == forks[1].Record().Generation {
 		t.Errorf("records %+v and %+v", forks[0].Record(), forks[1].Record())
+	}
+}
+
+// A fork that has nothing to do sleeps: none of its threads keeps a processor busy. A
+// busy one is hardly ever seen asleep, however little of a processor it gets. One way
+// to be kept awake is a word of KVM's to the guest that a restore loses.
+func TestForkSleeps(t *testing.T) {
+	r := newRig(t, nil)
+	m := r.restore(r.template(small))
+	cell(t, m, "x = 1")
+	forks, _, err := m.Fork(t.Context(), CheckpointSpec{}, make([]RestoreSpec, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line, code := try(t, forks[0], "grep 'Hypervisor callback' /proc/interrupts"); code == 0 {
+		t.Errorf("KVM may tell the guest of pages that come later: %s", line)
+	}
+	const looks = 40
+	running := map[string]int{}
+	for range looks {
+		time.Sleep(25 * time.Millisecond)
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", forks[0].Process().PID()))
+		if err != nil || len(threads) == 0 {
+			t.Fatalf("%d threads, %v", len(threads), err)
+		}
+		for _, path := range threads {
+			b, _ := os.ReadFile(path) // of a thread that has ended: empty
+			if _, after, _ := strings.Cut(string(b), ") "); strings.HasPrefix(after, "R") {
+				running[path]++
+			}
+		}
+	}
+	for path, n := range running {
+		if n > looks*3/4 {
+			t.Errorf("%s ran in %d of %d looks", path, n, looks)
+		}
 	}
 }
 
