@@ -38,11 +38,9 @@ var (
 )
 
 // baseEnv is what every job finds in its environment beside what its image brings
-// (PATH, HOME, LANG and the runtimes' own) and the request adds. glibc asks for
-// huge pages, which makes memory-hungry jobs much faster on pvm hosts.
-var baseEnv = []string{
-	outVariable + "=" + outDir, "TMPDIR=/tmp", "USER=job", "LOGNAME=job", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
-}
+// (PATH, HOME, LANG and the runtimes' own), the agent (package launch) and the request
+// add.
+var baseEnv = []string{outVariable + "=" + outDir, "TMPDIR=/tmp", "USER=job", "LOGNAME=job"}
 
 var baseDefaults = api.Limits{
 	WallSeconds: 300, MemoryMiB: 512, CPUCores: 1, Pids: 256,

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"thaw/guestinit/launch"
 	"thaw/rootfs"
 )
 
@@ -30,12 +31,13 @@ func mountImage(ctx context.Context, name string) (*tree, error) {
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: make mount point: %w", err)
 	}
-	t := &tree{image: img.Path, dir: dir, env: []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=/tmp", "LANG=C.UTF-8"}}
+	env := []string{"HOME=/tmp"} // a job's would be missing here
 	for k, v := range img.Manifest.Env {
-		t.env = append(t.env, k+"="+v)
+		env = append(env, k+"="+v)
 	}
-	slices.Sort(t.env)
-	return t, nil
+	env = launch.Environment(env)
+	slices.Sort(env)
+	return &tree{image: img.Path, dir: dir, env: env}, nil
 }
 
 func (t *tree) close() { _ = os.Remove(t.dir) }

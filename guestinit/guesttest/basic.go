@@ -97,8 +97,9 @@ func (s *suite) env(t *testing.T) {
 		names = append(names, strings.TrimSpace(line))
 	}
 	sort.Strings(names)
-	want := []string{"A=1", "E=", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1", "HOME=/workspace", "LANG=C",
-		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	want := []string{"A=1", "E=",
+		"GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=67108864",
+		"HOME=/workspace", "LANG=C", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 	if !slices.Equal(names, want) {
 		t.Errorf("environment is %q, want %q", names, want)
 	}
