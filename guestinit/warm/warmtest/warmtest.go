@@ -52,7 +52,6 @@ func Run(t *testing.T, c *agentclient.Client, every int, runtimes ...string) {
 			t.Run("Cells", func(t *testing.T) { s.cells(t, r) })
 			t.Run("Limits", func(t *testing.T) { s.limits(t, r) })
 			t.Run("Refusals", func(t *testing.T) { s.refusals(t, r) })
-			t.Run("Times", func(t *testing.T) { s.times(t, r) })
 		})
 	}
 }
