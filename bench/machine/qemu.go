@@ -107,8 +107,8 @@ func (q *QEMU) UntilLine(ctx context.Context, b Boot, line string) (took time.Du
 	if err := cmd.Start(); err != nil {
 		return 0, fmt.Errorf("machine: qemu: %w", err)
 	}
-	defer cmd.Wait() // killed by cancel, which runs before
-	defer cancel()
+	end := func() { cancel(); cmd.Wait() } // kills it; then nobody writes to stderr
+	defer end()
 	var console []byte
 	buf := make([]byte, 4<<10)
 	for {
@@ -123,6 +123,7 @@ func (q *QEMU) UntilLine(ctx context.Context, b Boot, line string) (took time.Du
 			} else {
 				err = ErrNoLine
 			}
+			end()
 			return 0, fmt.Errorf("machine: qemu: %w: %s %s", err, lastLines(console), stderr.String())
 		}
 	}
