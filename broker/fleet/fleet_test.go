@@ -38,6 +38,12 @@ var storeDir string
 
 func newRig(t testing.TB, change func(*Config)) *rig {
 	t.Helper()
+	return newRigIn(t, t.TempDir(), change)
+}
+
+// newRigIn is newRig with a folder for the journal, which may have machines in it.
+func newRigIn(t testing.TB, dir string, change func(*Config)) *rig {
+	t.Helper()
 	kvmtest.Device(t)
 	if storeDir == "" {
 		storeDir = filepath.Join(binDir, "store")
@@ -51,7 +57,7 @@ func newRig(t testing.TB, change func(*Config)) *rig {
 	} else {
 		f.Close()
 	}
-	r := &rig{t: t, dir: t.TempDir()}
+	r := &rig{t: t, dir: dir}
 	if r.journal, err = journal.Open(r.dir); err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,9 @@ func run(m *testing.M) int {
 		fmt.Println("fleet: skipped: tests need root, to map user ids")
 		return 0
 	}
+	if binDir = os.Getenv(killedBin); binDir != "" {
+		return m.Run() // the daemon of TestDaemonKilled
+	}
 	var err error
 	if binDir, err = os.MkdirTemp("", "fleet-test-"); err != nil {
 		fmt.Println(err)
