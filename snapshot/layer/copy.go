@@ -13,6 +13,11 @@ import (
 // An error wraps ErrDamaged if src is shorter, and is otherwise that of a file:
 // ENOSPC among them.
 func Copy(ctx context.Context, dst, src *os.File, size int64) (*Sum, error) {
+	return copyTo(ctx, dst, src, size, writeData)
+}
+
+// copyTo is Copy with a function that writes a chunk which is not zero.
+func copyTo(ctx context.Context, dst, src *os.File, size int64, write func(f *os.File, b []byte, offset int64) error) (*Sum, error) {
 	if err := checkSize(src, size, false); err != nil {
 		return nil, err
 	}
@@ -25,7 +30,7 @@ func Copy(ctx context.Context, dst, src *os.File, size int64) (*Sum, error) {
 		if s.Chunks[i] == (Digest{}) {
 			return nil
 		}
-		return writeData(dst, b, int64(i)*ChunkSize)
+		return write(dst, b, int64(i)*ChunkSize)
 	}, func(int) error { return nil })
 	if err != nil {
 		return nil, err
@@ -55,19 +60,22 @@ func Verify(ctx context.Context, f *os.File, s *Sum) error {
 	return check(ctx, f, s, func(int, []byte) error { return nil })
 }
 
-// check calls use with each chunk that is not zero, once it is verified.
+// check calls use with each chunk that is not zero, plain, once it is verified.
 func check(ctx context.Context, f *os.File, s *Sum, use func(i int, b []byte) error) error {
 	if err := checkSize(f, s.Size, true); err != nil {
 		return err
 	}
 	return eachChunk(ctx, f, s, func(i int, b []byte) error {
-		if digest(b) != s.Chunks[i] {
+		ok, err := plain(b, s.Chunks[i], func(b []byte) error {
+			if s.Chunks[i] == (Digest{}) {
+				return nil
+			}
+			return use(i, b)
+		})
+		if !ok {
 			return fmt.Errorf("layer: chunk %d: %w", i, ErrDamaged)
 		}
-		if s.Chunks[i] == (Digest{}) {
-			return nil
-		}
-		return use(i, b)
+		return err
 	}, func(i int) error {
 		if s.Chunks[i] != (Digest{}) {
 			return fmt.Errorf("layer: chunk %d is a hole: %w", i, ErrDamaged)

@@ -11,6 +11,9 @@
 // chunk by chunk, so that nobody maps a byte that was not verified. Both happen once
 // in a daemon's life, not at each restore (requirement B7).
 //
+// CopySmall compresses chunks of memory that Load decompresses: what is stored is small,
+// what is in use is as it was.
+//
 // Zero pages are holes in every layer. A digest is over what a file reads as, so a
 // copy without holes, or with others, is the same layer.
 package layer

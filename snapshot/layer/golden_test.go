@@ -65,3 +65,34 @@ func TestGoldenIsRead(t *testing.T) {
 		}
 	}
 }
+
+// A small chunk of version 1 is read, whatever the compressor of this program writes.
+func TestGoldenSmallChunk(t *testing.T) {
+	path := filepath.Join("testdata", "v1.small")
+	b := goldenLayer()[:ChunkSize]
+	if _, err := os.Stat(path); *update && errors.Is(err, os.ErrNotExist) {
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(writeSmall(f, b, 0), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stored, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(stored) > 100<<10 {
+		t.Fatalf("%d bytes are not small", len(stored))
+	}
+	ok, err := plain(append(stored, make([]byte, ChunkSize-len(stored))...), digest(b), func(got []byte) error {
+		if !bytes.Equal(got, b) {
+			t.Error("it was read as something else")
+		}
+		return nil
+	})
+	if !ok || err != nil {
+		t.Fatalf("%t, %v", ok, err)
+	}
+}

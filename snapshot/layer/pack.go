@@ -30,13 +30,16 @@ func Pack(ctx context.Context, w io.Writer, f *os.File, s *Sum) error {
 		if err := readFull(f, b, offset); err != nil {
 			return err
 		}
-		if digest(b) != s.Chunks[i] {
+		ok, err := plain(b, s.Chunks[i], func(b []byte) error {
+			if _, err := w.Write(b); err != nil {
+				return fmt.Errorf("layer: write packed: %w", err)
+			}
+			return nil
+		})
+		if !ok {
 			return fmt.Errorf("layer: chunk %d: %w", i, ErrDamaged)
 		}
-		if _, err := w.Write(b); err != nil {
-			return fmt.Errorf("layer: write packed: %w", err)
-		}
-		return nil
+		return err
 	})
 }
 

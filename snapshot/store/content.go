@@ -106,7 +106,7 @@ func (d *Draft) writeMemory(ctx context.Context, m *Manifest, c Content, state *
 		if c.Memory == nil {
 			return nil, fmt.Errorf("store: template without memory: %w", ErrInvalid)
 		}
-		ref, f, err := d.addLayer(ctx, m, manifest.MemoryName, c.Memory, int64(m.Machine.MemoryBytes))
+		ref, f, err := d.addLayer(ctx, m, manifest.MemoryName, c.Memory, int64(m.Machine.MemoryBytes), layer.Copy)
 		if err != nil {
 			return nil, err
 		}
@@ -131,7 +131,7 @@ func (d *Draft) writeMemory(ctx context.Context, m *Manifest, c Content, state *
 		if c.Memory == nil {
 			return nil, fmt.Errorf("store: delta of %d bytes without its pages: %w", size, ErrInvalid)
 		}
-		ref, _, err := d.addLayer(ctx, m, manifest.MemoryName, c.Memory, size)
+		ref, _, err := d.addLayer(ctx, m, manifest.MemoryName, c.Memory, size, layer.CopySmall)
 		if err != nil {
 			return nil, err
 		}
@@ -190,7 +190,7 @@ func (d *Draft) writeDisks(ctx context.Context, m *Manifest, c Content, parent *
 			if err != nil {
 				return fmt.Errorf("store: look at disk %s: %w", disk.ID, err)
 			}
-			ref, f, err := d.addLayer(ctx, m, manifest.DiskPrefix+disk.ID, from.Layer, info.Size())
+			ref, f, err := d.addLayer(ctx, m, manifest.DiskPrefix+disk.ID, from.Layer, info.Size(), layer.Copy)
 			if err != nil {
 				return err
 			}
@@ -215,13 +215,13 @@ func (d *Draft) addFile(m *Manifest, name string, b []byte) error {
 }
 
 // addLayer copies a layer and writes its digests.
-func (d *Draft) addLayer(ctx context.Context, m *Manifest, name string, from *os.File, size int64) (Ref, *os.File, error) {
+func (d *Draft) addLayer(ctx context.Context, m *Manifest, name string, from *os.File, size int64, store layer.Store) (Ref, *os.File, error) {
 	if err := d.store.room(0); err != nil {
 		return Ref{}, nil, err
 	}
 	var sum *layer.Sum
 	err := d.create(name, func(f *os.File) (err error) {
-		sum, err = layer.Copy(ctx, f, from, size)
+		sum, err = store(ctx, f, from, size)
 		return err
 	})
 	if err != nil {

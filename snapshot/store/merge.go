@@ -106,7 +106,7 @@ func (g *merge) foldMemory(ctx context.Context) error {
 	return g.replaceFile(manifest.IndexName, folded.Encode())
 }
 
-// copyPages makes a layer of pages of the others, which are verified first.
+// copyPages makes a layer of pages of the others, which are verified on their way into memory.
 func (g *merge) copyPages(ctx context.Context, moves []pageindex.Move) (Ref, error) {
 	files := map[uint16]*os.File{}
 	defer func() {
@@ -125,7 +125,7 @@ func (g *merge) copyPages(ctx context.Context, moves []pageindex.Move) (Ref, err
 		f := files[m.Source]
 		if f == nil {
 			r := g.old.Memory[int(m.Source)-pageindex.FirstOverlay+1]
-			if f, err = g.store.openVerified(ctx, r); err != nil {
+			if f, err = (Layer{Ref: r, dir: g.store.dir(r.Snapshot)}).Load(ctx, false); err != nil {
 				return Ref{}, err
 			}
 			files[m.Source] = f
@@ -134,7 +134,7 @@ func (g *merge) copyPages(ctx context.Context, moves []pageindex.Move) (Ref, err
 			return Ref{}, err
 		}
 	}
-	return g.writeLayer(manifest.MemoryName, func(f *os.File) (*layer.Sum, error) { return layer.Copy(ctx, f, tmp, size) })
+	return g.writeLayer(manifest.MemoryName, func(f *os.File) (*layer.Sum, error) { return layer.CopySmall(ctx, f, tmp, size) })
 }
 
 // writeLayer writes a new layer of the snapshot, and its digests, which fill returns.
