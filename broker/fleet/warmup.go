@@ -57,7 +57,8 @@ func (t *templateBuild) play(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := play.Program(ctx, client, "/bin/sh", "-c", "true"); err != nil {
+	// It makes the directory that every job may leave its outputs in.
+	if err := play.Program(ctx, client, "/bin/sh", "-c", "mkdir -p out"); err != nil {
 		return fmt.Errorf("fleet: play program: %w", err)
 	}
 	t.clock.done("play")

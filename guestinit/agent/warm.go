@@ -45,7 +45,8 @@ type interpreter struct {
 	e    *execution
 	conn *warm.Conn
 
-	limited bool // it has other resource limits than the defaults; who took it for a job may touch it
+	keeper  *keeper // nil: it has none
+	limited bool    // it has other resource limits than the defaults; who took it for a job may touch it
 
 	mu    sync.Mutex
 	state warmState // protected by mu

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"thaw/guestinit/agentproto"
 )
 
@@ -27,6 +29,8 @@ var fakes = map[string]string{
 	"greets":   `echo hello; say '{"op":"ready","runtime":"python"}'; hear; say '{"op":"run"}'; echo job; exit 5`,
 	"refuses":  `say '{"op":"ready","runtime":"python"}'; hear; say '{"op":"run","errno":2}'; hear; say '{"op":"run","cold":"why"}'; echo again`,
 	"cells":    `say '{"op":"ready","runtime":"python"}'; hear; echo one; say '{"op":"cell","id":9}'; say '{"op":"cell","id":1,"status":"ok","result":"1"}'; hear; echo two; echo err >&2; say '{"op":"cell","id":2,"status":"error","type":"E"}'; hear; exit 4`,
+	"keeps":    `sleep 60 >&- 2>&- 3>&- & say "{\"op\":\"ready\",\"runtime\":\"python\",\"keeper\":$!}"; hear; say '{"op":"run"}'; exit 5`,
+	"keeps 1":  `say '{"op":"ready","runtime":"python","keeper":1}'; sleep 60`,
 	"unstable": `say '{"op":"ready","runtime":"python"}'; hear; say '{"op":"generation","number":8}'; say '{"op":"generation","number":9}'; hear; say '{"op":"run"}'; exit 6`,
 }
 
@@ -57,7 +61,7 @@ func fake(t *testing.T, s *Server, name string, timeout time.Duration) (agentpro
 // An interpreter that does not get warm is an error and leaves nothing.
 func TestWarmFails(t *testing.T) {
 	for _, c := range []struct{ name, has string }{
-		{"exits", "oh no"}, {"silent", "timeout"}, {"garbage", "protocol"}, {"long", "protocol"}, {"other", "runtime"},
+		{"exits", "oh no"}, {"silent", "timeout"}, {"garbage", "protocol"}, {"long", "protocol"}, {"other", "runtime"}, {"keeps 1", "not the interpreter's"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newServer(t)
@@ -223,6 +227,33 @@ func TestRunAfterGeneration(t *testing.T) {
 		x := ask(t, s, agentproto.FrameRun, runRequest(w))
 		if c.ok && (x.err != nil || x.exit.Code != 6) || !c.ok && x.err == nil {
 			t.Errorf("%s: %+v", c.name, x)
+		}
+	}
+}
+
+// A keeper stands in a frozen group of its own: the job's end does not wait for it,
+// and it is no leftover of the job. Soon after it is gone.
+func TestKeeper(t *testing.T) {
+	s := newServer(t)
+	w, err := fake(t, s, "keeps", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := s.warm.get(w.ExecID).keeper
+	pids, err := k.group.Procs()
+	if err != nil || len(pids) != 1 || pids[0] == int(w.PID) {
+		t.Fatalf("processes %d, %v", pids, err)
+	}
+	x := ask(t, s, agentproto.FrameRun, agentproto.RunRequest{ExecID: w.ExecID, Argv: []string{"python3"}})
+	if x.err != nil || x.exit.Code != 5 || x.exit.Killed {
+		t.Fatalf("%+v", x)
+	}
+	if err := unix.Kill(pids[0], 0); err != nil {
+		t.Errorf("keeper went with the job: %v", err)
+	}
+	for end := time.Now().Add(10 * time.Second); unix.Kill(pids[0], 0) == nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("keeper is still there")
 		}
 	}
 }

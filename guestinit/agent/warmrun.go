@@ -51,6 +51,13 @@ func (it *interpreter) run(req agentproto.RunRequest) error {
 	it.mu.Lock()
 	it.cold = answer.Cold
 	it.mu.Unlock()
+	switch {
+	case it.keeper == nil:
+	case answer.Cold != "":
+		it.keeper.release()
+	default:
+		go it.releaseKeeper()
+	}
 	return nil
 }
 
@@ -111,5 +118,8 @@ func (it *interpreter) limit(l *agentproto.Limits) (spent cgroup.CPUTime, err er
 		return spent, nil
 	}
 	it.limited = true
+	if l.Processes != 0 && it.keeper != nil {
+		l.Processes++ // the keeper is of the same user
+	}
 	return spent, it.s.cfg.Launcher.Limit(e.proc, launch.Rlimits(*l))
 }

@@ -62,6 +62,8 @@ func (s *Server) startWarm(req agentproto.WarmRequest) (agentproto.WarmResult, e
 	go func() {
 		<-e.finished
 		s.warm.remove(it)
+		time.Sleep(keeperLinger)
+		it.keeper.release()
 	}()
 	res := agentproto.WarmResult{
 		ExecID: e.id, PID: int32(e.proc.PID), Version: ready.Version, Modules: int64(ready.Modules), Missing: ready.Missing,
@@ -100,6 +102,9 @@ func (it *interpreter) await(req agentproto.WarmRequest, out *discard) (ready wa
 	if err == nil {
 		it.e.settle()
 		it.e.link.leave()
+		if ready.Keeper > 0 {
+			it.keeper, err = newKeeper(it.e, ready.Keeper)
+		}
 	}
 	return ready, err
 }

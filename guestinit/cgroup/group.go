@@ -60,6 +60,37 @@ func (g *Group) Kill() error {
 	return nil
 }
 
+// Freeze stops every process that the group has or gets, but does not wait until
+// they stand still. They can be killed.
+func (g *Group) Freeze() error {
+	if err := writeAt(g.dir, "cgroup.freeze", "1"); err != nil {
+		return fmt.Errorf("cgroup: freeze group: %w", err)
+	}
+	return nil
+}
+
+// Add moves a process into the group. What memory it holds stays charged to where
+// it was.
+func (g *Group) Add(pid int) error {
+	if err := writeAt(g.dir, "cgroup.procs", strconv.Itoa(pid)); err != nil {
+		return fmt.Errorf("cgroup: move process %d: %w", pid, err)
+	}
+	return nil
+}
+
+// Procs lists the group's processes, the first some hundred if there are more.
+func (g *Group) Procs() ([]int, error) {
+	raw, err := readAt(g.dir, "cgroup.procs")
+	if err != nil {
+		return nil, fmt.Errorf("cgroup: list processes: %w", err)
+	}
+	var pids []int
+	for _, word := range strings.Fields(raw) {
+		pids = append(pids, int(number(word)))
+	}
+	return pids, nil
+}
+
 // Populated reports whether the group holds a process that is not a zombie.
 func (g *Group) Populated() (bool, error) {
 	raw, err := readAt(g.dir, "cgroup.events")

@@ -12,4 +12,5 @@ package warm
 // The addon of the node runner is committed, so that nobody needs a C compiler
 // to build the agent.
 //
-//go:generate gcc -shared -fPIC -O2 -Wall -Wextra -fvisibility=hidden -fno-asynchronous-unwind-tables -Wl,--build-id=none,--hash-style=gnu,-z,noseparate-code,-s -o node/native.node node/native.c
+//go:generate gcc -shared -fPIC -O2 -Wall -Wextra -fvisibility=hidden -fno-asynchronous-unwind-tables -Wl,--build-id=none,--hash-style=gnu,-z,noseparate-code,-s -o node/native.node node/native.c keeper/keeper.c
+//go:generate gcc -shared -fPIC -O2 -Wall -Wextra -fvisibility=hidden -fno-asynchronous-unwind-tables -Wl,--build-id=none,--hash-style=gnu,-z,noseparate-code,-s -o keeper/keeper.so keeper/keeper.c

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-//go:embed python/runner.py python/thaw_warm/*.py node/*.js node/native.node
+//go:embed python/runner.py python/thaw_warm/*.py node/*.js node/native.node keeper/keeper.so
 var runners embed.FS
 
 // Dir is where the agent puts the runners. Programs can be mapped there, as

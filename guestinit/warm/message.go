@@ -61,6 +61,7 @@ type Answer struct {
 	Modules int      `json:"modules"` // loaded
 	Missing []string `json:"missing"` // could not be loaded
 	TookUS  int64    `json:"took_us"` // to warm up, in microseconds
+	Keeper  int      `json:"keeper"`  // process that shares its memory; not positive: none
 
 	// Of generation: its number, or 0 if the program was running.
 	Number uint64 `json:"number"`

@@ -38,9 +38,9 @@ func (r Runtime) Argv(dir string, preload []string) ([]string, error) {
 		}
 		return append([]string{"python3", filepath.Join(dir, "python/runner.py")}, preload...), nil
 	case Node:
-		// What comes first is Node's own options, what comes last its main
-		// module's arguments.
-		argv := []string{"node", "-r", filepath.Join(dir, "node/runner.js"), filepath.Join(dir, "node/context.js")}
+		// By the name that jobs use: process.argv0 cannot be changed. What comes
+		// first is Node's own options, what comes last its main module's arguments.
+		argv := []string{"/usr/bin/node", "-r", filepath.Join(dir, "node/runner.js"), filepath.Join(dir, "node/context.js")}
 		return append(argv, preload...), nil
 	}
 	return nil, fmt.Errorf("warm: no runtime %q", string(r))

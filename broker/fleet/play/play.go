@@ -34,8 +34,8 @@ type script struct {
 }
 
 var scripts = map[string]script{
-	"python": {"python3", "main.py", pythonProgram, "sys.stdin.read()\n"},
-	"node":   {"node", "main.js", nodeProgram, "process.stdin.resume();\n"},
+	"python": {"/usr/bin/python3", "main.py", pythonProgram, "sys.stdin.read()\n"},
+	"node":   {"/usr/bin/node", "main.js", nodeProgram, "process.stdin.resume();\n"},
 }
 
 // doneLine is what programs write to their standard error when they are through.

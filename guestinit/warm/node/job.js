@@ -59,6 +59,7 @@ function environment(entries) {
 // find returns the path of the main module, or why a fresh Node is needed.
 function find(argv, environ, before) {
   if (real(which(argv[0], environ)) !== real(process.execPath)) return { cold: 'another interpreter' };
+  if (argv[0] !== process.argv0) return { cold: 'another name' }; // a property that cannot be changed
   if (actAtStart(environ) !== before.environ) return { cold: 'environment acts at start' };
   if (argv.length < 2) return { cold: 'no script' };
   if (argv[1].startsWith('-') || argv[1] === 'inspect') return { cold: 'option ' + argv[1] };
@@ -92,7 +93,6 @@ function enter(argv, environ) {
   Object.assign(process.env, environ); // in the job's order, which programs can see
   Module._initPaths(); // of NODE_PATH
   process.argv = [process.execPath, path.resolve(argv[1]), ...argv.slice(2)];
-  Object.defineProperty(process, 'argv0', { ...Object.getOwnPropertyDescriptor(process, 'argv0'), value: argv[0] });
   process.execArgv = [];
 }
 

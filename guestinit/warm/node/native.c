@@ -35,6 +35,9 @@ int napi_get_cb_info(napi_env, napi_callback_info, size_t *, napi_value *, napi_
 int napi_get_buffer_info(napi_env, napi_value, void **, size_t *);
 int napi_get_value_int32(napi_env, napi_value, int32_t *);
 int napi_get_boolean(napi_env, int, napi_value *);
+int napi_create_int32(napi_env, int32_t, napi_value *);
+
+int thaw_keep(void); /* keeper.c */
 
 void RAND_add(const void *buf, int num, double randomness);
 int RAND_poll(void);
@@ -125,8 +128,16 @@ static napi_value reseed(napi_env env, napi_callback_info info) {
 	return result;
 }
 
-/* keep keeps the array buffer's memory, which is this library's. */
-static void keep(napi_env env, void *data, void *hint) {
+/* keep(): starts a keeper and returns its process id. */
+static napi_value keep(napi_env env, napi_callback_info info) {
+	napi_value result = 0;
+	(void)info;
+	napi_create_int32(env, thaw_keep(), &result);
+	return result;
+}
+
+/* leave leaves the array buffer's memory alone: it is this library's. */
+static void leave(napi_env env, void *data, void *hint) {
 	(void)env;
 	(void)data;
 	(void)hint;
@@ -144,7 +155,8 @@ __attribute__((visibility("default"))) napi_value napi_register_module_v1(napi_e
 	napi_value count;
 	export_function(env, exports, "start", start);
 	export_function(env, exports, "reseed", reseed);
-	if (napi_create_external_arraybuffer(env, (void *)&generations, sizeof generations, keep, 0, &count) == 0)
+	export_function(env, exports, "keep", keep);
+	if (napi_create_external_arraybuffer(env, (void *)&generations, sizeof generations, leave, 0, &count) == 0)
 		napi_set_named_property(env, exports, "count", count);
 	return exports;
 }

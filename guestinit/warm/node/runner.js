@@ -40,7 +40,7 @@ if (!isMainThread) {
   const missing = require('./warmup.js').run(process.argv.slice(2));
   if (!native.start(control.fd)) throw new Error('SIGURG cannot be handled');
   control.send({
-    op: 'ready', runtime: 'node', version: process.versions.node, modules: process.moduleLoadList.length, missing,
+    op: 'ready', runtime: 'node', version: process.versions.node, modules: process.moduleLoadList.length, missing, keeper: native.keep(),
     took_us: Number((process.hrtime.bigint() - began) / 1000n),
   });
   wait(control, job, startup);

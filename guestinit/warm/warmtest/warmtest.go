@@ -35,7 +35,7 @@ var preload = map[string][]string{
 }
 
 // command names each runtime's interpreter.
-var command = map[string]string{"python": "python3", "node": "node"}
+var command = map[string]string{"python": "python3", "node": "/usr/bin/node"}
 
 type suite struct {
 	c     *agentclient.Client

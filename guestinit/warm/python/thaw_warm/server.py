@@ -9,6 +9,7 @@
 	                    run the program, end with it
 """
 
+import ctypes
 import gc
 import importlib
 import os
@@ -19,7 +20,9 @@ import sys
 import time
 import warnings
 
-from . import bare, cell, command, control, finish, generation, job
+from . import bare, cell, command, control, finish, generation, job, pages
+
+_KEEPER = os.path.join(os.path.dirname(__file__), "../../keeper/keeper.so")
 
 
 class Server:
@@ -63,9 +66,11 @@ class Server:
         self._warm_modules = frozenset(sys.modules)
         gc.collect()
         gc.freeze()
+        pages.make_writable()
+        keeper = ctypes.CDLL(_KEEPER).thaw_keep()
         self._control.send({
             "op": "ready", "runtime": "python", "version": platform.python_version(),
-            "modules": len(sys.modules), "missing": missing,
+            "modules": len(sys.modules), "missing": missing, "keeper": keeper,
             "took_us": int((time.monotonic() - began) * 1e6),
         })
 
