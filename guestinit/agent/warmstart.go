@@ -42,8 +42,8 @@ func (s *Server) startWarm(req agentproto.WarmRequest) (agentproto.WarmResult, e
 	defer s.freezer.gate.leave()
 	began := time.Now()
 	// With a standard input, which a job may want: one that does not has the
-	// interpreter put /dev/null there.
-	e, err := s.launch(agentproto.ExecRequest{Argv: argv, Env: req.Env, Cwd: "/", Stdin: true, Persist: true}, true)
+	// interpreter put /dev/null there. In the workspace, where cells run.
+	e, err := s.launch(agentproto.ExecRequest{Argv: argv, Env: req.Env, Stdin: true, Persist: true}, true)
 	if err != nil {
 		return agentproto.WarmResult{}, err
 	}

@@ -24,6 +24,7 @@ type cell struct {
 
 var cells = map[string][]cell{
 	"python": {
+		{source: "open('cell.txt', 'w').write('x')\nimport os; os.getcwd()", status: "ok", result: "'/workspace'"},
 		{source: "x = 20", status: "ok", result: "-"},
 		{source: "x + 1", status: "ok", result: "21"},
 		{source: "print('seen')\n'é' * 2", status: "ok", result: "'éé'", out: "seen\n"},
@@ -41,10 +42,11 @@ var cells = map[string][]cell{
 		{source: "x, __name__", status: "ok", result: "(20, '__main__')"},
 	},
 	"node": {
+		{source: "require('fs').writeFileSync('cell.txt', 'x'); process.cwd()", status: "ok", result: "'/workspace'"},
 		{source: "let x = 20", status: "ok", result: "-"},
 		{source: "x + 1", status: "ok", result: "21"},
 		{source: "let x = 5; console.log('seen'); 'é'.repeat(2)", status: "ok", result: "'éé'", out: "seen\n"},
-		{source: "function f() { return x.y.z }\nf()", status: "error", result: "-", errHas: "at f (cell-4:1:"},
+		{source: "function f() { return x.y.z }\nf()", status: "error", result: "-", errHas: "at f (cell-5:1:"},
 		{source: "await new Promise((r) => setTimeout(() => r(x), 10))", status: "ok", result: "5"},
 		{source: "while (true);", status: "interrupted", result: "-", timeout: 500 * time.Millisecond},
 		{source: "await new Promise(() => {})", status: "interrupted", result: "-", timeout: 500 * time.Millisecond},
