@@ -145,13 +145,9 @@ func (m *Machine) Rebase(i Image) error {
 	if m.image == nil {
 		return fmt.Errorf("vmm: rebase: %w", ErrShell)
 	}
-	base, overlays := i.Base, i.Overlays
-	i.Base, i.Overlays = nil, nil
-	image, err := m.image.Reopen(i.Plan, base, overlays)
-	if err != nil {
+	if err := m.openMemory(&i); err != nil {
 		return fmt.Errorf("vmm: rebase: %w", err)
 	}
-	m.image = image
 	return nil
 }
 
@@ -163,16 +159,11 @@ func (m *Machine) open(i *Image, p *phases) (*State, error) {
 		return nil, err
 	}
 	p.done("state file")
-	base, overlays := i.Base, i.Overlays
-	i.Base, i.Overlays = nil, nil
-	var image *memimage.Image
-	if m.image == nil {
-		image, err = memimage.Open(i.Plan, m.mem.Size(), base, overlays)
-	} else {
-		image, err = m.image.Reopen(i.Plan, base, overlays)
-	}
-	if err != nil {
-		return nil, err
+	if !m.stands(state) {
+		if err := m.openMemory(i); err != nil {
+			return nil, err
+		}
+		p.done("open memory")
 	}
 	if i.Pagemap != nil {
 		m.track.SetPagemap(i.Pagemap)
@@ -182,9 +173,30 @@ func (m *Machine) open(i *Image, p *phases) (*State, error) {
 		m.track.SetUserfault(i.Userfault)
 		i.Userfault = nil
 	}
-	m.image, m.lost, m.at = image, false, state.Instant
-	p.done("open memory")
+	m.lost, m.at = false, state.Instant
 	return state, m.needTables(state, tables, p)
+}
+
+// stands says whether the machine's image is the one that s belongs to already: to map the
+// same files again would cost each page that is compared with them a fault.
+func (m *Machine) stands(s *State) bool {
+	return m.image != nil && !m.lost && len(s.Instant) > 0 && bytes.Equal(s.Instant, m.at)
+}
+
+// openMemory makes the files of i the machine's image.
+func (m *Machine) openMemory(i *Image) error {
+	base, overlays := i.Base, i.Overlays
+	i.Base, i.Overlays = nil, nil
+	open := func() (*memimage.Image, error) { return memimage.Open(i.Plan, m.mem.Size(), base, overlays) }
+	if m.image != nil {
+		open = func() (*memimage.Image, error) { return m.image.Reopen(i.Plan, base, overlays) }
+	}
+	image, err := open()
+	if err != nil {
+		return err
+	}
+	m.image = image
+	return nil
 }
 
 // needTables finds the page tables of an image that does not name them although
