@@ -96,6 +96,7 @@ var mayUseUnix = map[string]bool{
 	"vmm/dirty":                    true,
 	"vmm/jail":                     true,
 	"vmm/protect":                  true,
+	"vmm/spawner":                  true,
 	"vmm/vmmproc":                  true,
 	"vmm/vmmproc/internal/probe":   true,
 	"vmm/vmmproc/vmmchild":         true,

@@ -1,10 +1,12 @@
-// Package jail is what thaw-vmm does to itself between its start and its first guest instruction. When
-// [Enter] has returned, no thread of the process can open a file, make a socket, run a program, reach another
-// process or get a capability, whatever code runs in it.
+// Package jail is what makes a thaw-vmm unable to do anything but run its guest. When [Enter] has returned, no thread of
+// the process can open a file, make a socket, run a program, reach another process or get a capability, whatever code
+// runs in it.
 //
-// The parent (package vmmproc) does the part that only a parent can: it starts the process in new user, mount, pid,
-// net, ipc and uts namespaces, as the only user id of its user namespace, in its cgroup, with an empty environment and
-// three descriptors: /dev/null, a pipe for crash texts, and one socket.
+// It has two halves. [Bear] does what can be done before any code of the program runs, and before it has more than one
+// thread: the process is born in new user, mount, pid, net, ipc and uts namespaces, as the only user id of its user
+// namespace, in its cgroup, in an empty root, without capabilities, with an environment of the Go runtime's settings
+// only and three descriptors: /dev/null, a pipe for crash texts, and one socket. [Enter] is the process's own half: it
+// checks the first, and adds what must wait for the descriptors that come by the socket.
 //
 // No part is optional: a step that fails ends the process before it has touched the machine.
 package jail
@@ -16,7 +18,7 @@ import (
 
 // Options are the numbers of one jail.
 type Options struct {
-	Hostname  string // of the uts namespace; also the name of the process's threads
+	Name      string // of the process's threads
 	OpenFiles uint64 // most descriptors
 	FileBytes uint64 // largest size to which a passed file may grow
 	Threads   uint64 // most threads of this user id
@@ -29,42 +31,26 @@ type step struct {
 	run  func(Options) error
 }
 
-// order is the whole sequence. What has been done by then: the parent's part; [CloseInherited]; the start message
-// with every descriptor has been received, so that nothing needs to be opened, and the Go runtime's own reads
-// (huge page size, cgroup limits) and its poller's descriptors are behind us.
+// order is the second half. What has been done by then: [Bear]'s; [CloseInherited]; the start message with every
+// descriptor has been received, so that nothing needs to be opened, and the Go runtime's own reads (huge page size,
+// cgroup limits: it finds no files) and its poller's descriptors are behind us.
 //
 // The order matters:
 var order = []step{
 	// Before anything else only because it is for people: `ps` and crash texts name the process.
 	{"name threads", nameThreads},
 
-	// Needs CAP_SYS_ADMIN of our user namespace, and /proc as a mount point: before capabilities go.
-	// Unmounting the old root is what makes "opens nothing" true even without seccomp.
-	{"empty root", emptyRoot},
+	// Whoever started us, there is no jail without its first half.
+	{"check birth", checkBirth},
 
-	// Needs CAP_SYS_ADMIN as well.
-	{"host name", setHostname},
-
-	// Limits may be lowered by anyone, but prlimit64 is not on the seccomp list. After the root, because the mount
-	// calls hold descriptors for a moment.
+	// Limits may be lowered by anyone, but prlimit64 is not on the seccomp list.
 	{"limits", setLimits},
 
-	// PR_CAPBSET_DROP and PR_SET_SECUREBITS need CAP_SETPCAP: before the capabilities themselves are dropped.
-	// The bounding set and the secure bits keep an exec from ever giving them back, seccomp or not.
-	{"bounding set", dropBounding},
-	{"secure bits", lockSecureBits},
-
-	// The last use of a capability is over. Capabilities are per thread on Linux: every thread drops its own.
-	{"capabilities", dropCapabilities},
-
-	// After the last change of credentials, because the kernel sets "dumpable" anew at each. From here on nothing of
-	// the same user id can ptrace us, and /proc/PID belongs to root.
+	// The exec has set it anew. From here on nothing of the same user id can ptrace us, and /proc/PID belongs to root.
 	{"not dumpable", clearDumpable},
 
-	// Without capabilities the kernel takes a seccomp filter only from a thread with no_new_privs.
-	{"no new privileges", noNewPrivs},
-
-	// Last: the filter allows none of the calls above.
+	// Last: the filter allows none of the calls above. Without capabilities the kernel takes it only from a thread with
+	// no_new_privs, which all have from birth.
 	{"seccomp", loadFilter},
 }
 
@@ -77,8 +63,7 @@ type Step struct {
 // Enter jails the whole process, all of its threads, for good. After an error the process is half jailed and
 // must exit.
 //
-// Preconditions: started by package vmmproc; [CloseInherited] called; every descriptor received; the binary is
-// static (CGO_ENABLED=0), since threads of C code would escape syscall.AllThreadsSyscall.
+// Preconditions: started by [Bear]; [CloseInherited] called; every descriptor received.
 func Enter(o Options) ([]Step, error) {
 	var steps []Step
 	for _, s := range order {

@@ -3,7 +3,6 @@ package jail
 import (
 	"errors"
 	"fmt"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,44 +21,37 @@ const (
 	secbitNoAmbientRaise = 1 << 6
 )
 
-// allThreads makes a system call with plain numbers in every thread of the process. It fails when the binary has
-// cgo in it (ENOTSUP), and the Go runtime ends the process when threads disagree about the result.
-func allThreads(trap, a1, a2, a3, a4, a5 uintptr) error {
-	if _, _, errno := syscall.AllThreadsSyscall6(trap, a1, a2, a3, a4, a5, 0); errno != 0 {
-		return errno
+// errNotBorn says that a process was not started by [Bear].
+var errNotBorn = errors.New("not as the process should have been born")
+
+// checkBirth looks for what Bear leaves: threads have the privileges of the one that the program began with.
+func checkBirth(Options) error {
+	sets, err := capabilities()
+	if err != nil {
+		return err
+	}
+	privileges, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	if err != nil {
+		return fmt.Errorf("read no_new_privs: %w", err)
+	}
+	bits, err := unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0)
+	if err != nil {
+		return fmt.Errorf("read secure bits: %w", err)
+	}
+	if sets != [2]unix.CapUserData{} || privileges != 1 || bits != secureBits {
+		return fmt.Errorf("capabilities %v, no_new_privs %d, secure bits %#x: %w", sets, privileges, bits, errNotBorn)
+	}
+	var root unix.Statfs_t
+	if err := unix.Statfs("/", &root); err != nil {
+		return fmt.Errorf("look at root: %w", err)
+	}
+	if root.Type != unix.TMPFS_MAGIC || root.Files != 1 || root.Flags&unix.ST_RDONLY == 0 {
+		return fmt.Errorf("root of type %#x with %d files: %w", root.Type, root.Files, errNotBorn)
 	}
 	return nil
-}
-
-func dropBounding(Options) error {
-	for capability := uintptr(0); ; capability++ {
-		err := allThreads(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, capability, 0, 0, 0)
-		if errors.Is(err, unix.EINVAL) && capability > unix.CAP_LAST_CAP/2 {
-			return nil // one past the last that this kernel knows
-		}
-		if err != nil {
-			return fmt.Errorf("drop capability %d: %w", capability, err)
-		}
-	}
-}
-
-func lockSecureBits(Options) error {
-	return allThreads(unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, secureBits, 0, 0, 0)
-}
-
-func dropCapabilities(Options) error {
-	err := allThreads(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-	if err != nil {
-		return fmt.Errorf("clear ambient set: %w", err)
-	}
-	return capsetEmpty()
 }
 
 func clearDumpable(Options) error {
 	// A property of the address space: one thread speaks for all.
 	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
-}
-
-func noNewPrivs(Options) error {
-	return allThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 }

@@ -1,27 +1,25 @@
 package jail
 
 import (
+	"fmt"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// capsetEmpty empties the permitted, effective and inheritable sets of every thread.
-func capsetEmpty() error {
+// capabilities reads the sets of the calling thread.
+func capabilities() (sets [2]unix.CapUserData, err error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3} // Pid 0: the calling thread
-	var none [2]unix.CapUserData
-	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET,
-		uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0)
-	if errno != 0 {
-		return errno
+	if _, _, errno := syscall.RawSyscall(unix.SYS_CAPGET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&sets[0])), 0); errno != 0 {
+		return sets, fmt.Errorf("read capabilities: %w", errno)
 	}
-	return nil
+	return sets, nil
 }
 
 // nameThreads gives every thread that exists the name of the jail; later ones inherit it.
 func nameThreads(o Options) error {
-	name, err := unix.BytePtrFromString(o.Hostname)
+	name, err := unix.BytePtrFromString(o.Name)
 	if err != nil {
 		return err
 	}

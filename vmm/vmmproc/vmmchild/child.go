@@ -17,6 +17,7 @@ import (
 
 	"thaw/internal/unixfd"
 	"thaw/vmm/jail"
+	"thaw/vmm/spawner"
 	"thaw/vmm/vmmproto"
 )
 
@@ -80,6 +81,9 @@ func Main(newMachine Maker) int {
 	if err := jail.CloseInherited(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return exitFailed
+	}
+	if len(os.Args) > 1 {
+		return spawner.Main()
 	}
 	// The first pollable file: from here on the runtime has its poller, which the filter would not let it make.
 	c := newControl(os.NewFile(jail.Control, "control"))
@@ -157,7 +161,8 @@ func Within(phase, part string, took time.Duration) vmmproto.Phase {
 // startedByDaemon tells whether descriptor 3 is a socket as vmmproc makes it.
 func startedByDaemon() bool {
 	kind, err := unix.GetsockoptInt(jail.Control, unix.SOL_SOCKET, unix.SO_TYPE)
-	return err == nil && kind == unix.SOCK_SEQPACKET && len(os.Args) == 1
+	return err == nil && kind == unix.SOCK_SEQPACKET &&
+		(len(os.Args) == 1 || len(os.Args) == 2 && os.Args[1] == spawner.Argument)
 }
 
 // receiveFirst takes the first message, which waits in the socket since before we were born.
@@ -210,7 +215,7 @@ func jailOptions(start *vmmproto.Start, files map[string]*os.File) (jail.Options
 		}
 	}
 	return jail.Options{
-		Hostname: "thaw-vmm",
+		Name: "thaw-vmm",
 		// Each vsock stream is one descriptor.
 		OpenFiles: 4096,
 		// No file may grow beyond the largest size that a writable one has now. Guest memory counts, since kernel and

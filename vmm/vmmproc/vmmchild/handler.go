@@ -35,7 +35,7 @@ func numberHandler(files map[string]*os.File) error {
 // ends. It returns the exit code.
 func handle(h *vmmproto.Handle, conn, memory *os.File) int {
 	_, err := jail.Enter(jail.Options{
-		Hostname: "thaw-faults", OpenFiles: 64, FileBytes: h.MemoryBytes, Threads: 1024, Handler: true,
+		Name: "thaw-faults", OpenFiles: 64, FileBytes: h.MemoryBytes, Threads: 1024, Handler: true,
 	})
 	if err == nil {
 		err = protect.Serve(conn, memory)

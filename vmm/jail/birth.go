@@ -1,0 +1,136 @@
+package jail
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Parent is what a process is born with.
+type Parent struct {
+	UID, GID uint32 // host ids, the only ones in its user namespace
+	// Descriptors of the caller: of /dev/null, of a pipe for crash texts, of the control socket, and of the program.
+	Null, Stderr, Control, Program int
+	Cgroup                         int // v2 folder that it is born in; -1: the caller's
+	Environment                    []string
+}
+
+// namespaces of every machine. No cgroup namespace: without a mounted file system there is nothing in which the
+// process could see its cgroup's name.
+const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID |
+	unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+
+// ProgramName is argument 0 of the program, and its only one.
+const ProgramName = "thaw-vmm"
+
+// Bear starts the program in namespaces of its own, without capabilities and in an empty root: all of the jail that can
+// be there before any code of the program runs. The new process is a child of the caller's *parent*, and dies with the
+// thread of that which started the caller. The pidfd is the caller's.
+//
+// The error is of the start itself. A step that fails later ends the process, and its text is on Stderr.
+func Bear(p Parent) (pid, pidfd int, err error) {
+	var gate [2]int // closed without a byte when we die: then the child ends
+	if err := unix.Pipe2(gate[:], unix.O_CLOEXEC); err != nil {
+		return 0, -1, fmt.Errorf("jail: make pipe: %w", err)
+	}
+	defer unix.Close(gate[0])
+	defer unix.Close(gate[1])
+	calls, err := p.calls(gate[0])
+	if err != nil {
+		return 0, -1, err
+	}
+	pid, pidfd, errno := clone(p.Cgroup, calls)
+	if errno != 0 {
+		return 0, -1, fmt.Errorf("jail: start in namespaces: %w", errno)
+	}
+	if err := p.open(pid, gate[1]); err != nil {
+		unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0) // it waits at the gate; whoever holds the pidfd reaps it
+		return pid, pidfd, err
+	}
+	return pid, pidfd, nil
+}
+
+// open gives the child its ids and lets it go on.
+func (p *Parent) open(pid, gate int) error {
+	for _, m := range []struct {
+		file string
+		id   uint32
+	}{{"uid_map", p.UID}, {"gid_map", p.GID}} {
+		path := fmt.Sprintf("/proc/%d/%s", pid, m.file)
+		if err := os.WriteFile(path, []byte("0 "+strconv.FormatUint(uint64(m.id), 10)+" 1"), 0); err != nil {
+			return fmt.Errorf("jail: %w", err)
+		}
+	}
+	if _, err := unix.Write(gate, []byte{1}); err != nil {
+		return fmt.Errorf("jail: let child go on: %w", err)
+	}
+	return nil
+}
+
+// calls are what the child does, in order: system calls and nothing else, since it is one thread of a program that has
+// several. A call whose result is another than it should be ends the child.
+func (p *Parent) calls(gate int) (*callList, error) {
+	last, err := lastCapability()
+	if err != nil {
+		return nil, err
+	}
+	l := &callList{}
+	// Ids are there when the gate opens.
+	l.add("wait for ids", 1, unix.SYS_READ, l.number(gate), l.buffer(1), 1)
+	// A clean table first: later texts of errors go to the pipe. Everything else is closed by the exec.
+	for i, fd := range []int{p.Null, p.Null, p.Stderr, p.Control} {
+		l.add("descriptors", uintptr(i), unix.SYS_DUP3, l.number(fd), uintptr(i), 0)
+	}
+	l.add("groups", 0, unix.SYS_SETGROUPS, 0, 0)
+	l.add("group id", 0, unix.SYS_SETRESGID, 0, 0, 0)
+	l.add("user id", 0, unix.SYS_SETRESUID, 0, 0, 0)
+	l.add("session", 1, unix.SYS_SETSID) // no controlling terminal; we are process 1
+
+	// Needs CAP_SYS_ADMIN of our user namespace, and /proc as a mount point: before capabilities go. Nothing that is
+	// mounted may travel to the host, and nothing of the host's to us. pivot_root(2), with the trick of its last
+	// section: old and new root stacked on one mount point, so that no folder is needed. /proc exists on every host
+	// that could start us, and is covered in our namespace only. Letting go of the old root is what makes "opens
+	// nothing" true even without seccomp.
+	l.add("make mounts private", 0, unix.SYS_MOUNT, 0, l.text("/"), 0, unix.MS_REC|unix.MS_PRIVATE, 0)
+	l.add("mount empty file system", 0, unix.SYS_MOUNT, l.text("empty"), l.text("/proc"), l.text("tmpfs"),
+		unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, l.text("size=4k,nr_inodes=1,mode=0555"))
+	l.add("enter new root", 0, unix.SYS_CHDIR, l.text("/proc"))
+	l.add("pivot root", 0, unix.SYS_PIVOT_ROOT, l.text("."), l.text("."))
+	l.add("detach old root", 0, unix.SYS_UMOUNT2, l.text("."), unix.MNT_DETACH)
+	l.add("enter root", 0, unix.SYS_CHDIR, l.text("/"))
+
+	// Need CAP_SYS_ADMIN as well.
+	l.add("host name", 0, unix.SYS_SETHOSTNAME, l.text(ProgramName), uintptr(len(ProgramName)))
+	l.add("domain name", 0, unix.SYS_SETDOMAINNAME, 0, 0)
+
+	// Need CAP_SETPCAP: before the capabilities themselves are dropped. The bounding set and the secure bits keep an
+	// exec, also that at the end, from ever giving them back.
+	for capability := range last + 1 {
+		l.add("bounding set", 0, unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, capability, 0, 0, 0)
+	}
+	l.add("secure bits", 0, unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, secureBits, 0, 0, 0)
+	l.add("ambient set", 0, unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+	l.add("capabilities", 0, unix.SYS_CAPSET, l.bytes(emptyCapabilities()), l.buffer(24))
+	l.add("no new privileges", 0, unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+	// Signals are blocked since before the clone, and stay so in a program. Cleared by changes of credentials: after them.
+	l.add("signal mask", 0, unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, l.buffer(8), 0, 8)
+	l.add("die with the daemon", 0, unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0)
+	l.add("run the program", 0, unix.SYS_EXECVEAT, l.number(p.Program), l.text(""), l.texts(ProgramName), l.texts(p.Environment...), unix.AT_EMPTY_PATH)
+	return l, l.err
+}
+
+// lastCapability is the highest that this kernel knows.
+func lastCapability() (uintptr, error) {
+	for capability := uintptr(unix.CAP_LAST_CAP / 2); ; capability++ {
+		switch _, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, capability, 0, 0, 0); err {
+		case nil:
+		case unix.EINVAL:
+			return capability - 1, nil
+		default:
+			return 0, fmt.Errorf("jail: read bounding set: %w", err)
+		}
+	}
+}

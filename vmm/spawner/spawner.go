@@ -1,0 +1,174 @@
+// Package spawner is a small process that starts the daemon's machines.
+//
+// A process in new namespaces begins as a copy of the one that starts it, page tables and all, and the copy costs what
+// the original is large: milliseconds for a daemon. So the daemon has thaw-vmm run a second time, unjailed, with nothing
+// in it but this. What it starts are the daemon's own children (CLONE_PARENT), not its: they live on without it, and die
+// with the daemon.
+//
+//	daemon ──Request, stderr, control[, cgroup]──▶ spawner ──clone3, exec──▶ thaw-vmm, child of the daemon
+//	       ◀──────────Answer[, pidfd]──────────────
+package spawner
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"thaw/internal/unixfd"
+	"thaw/vmm/jail"
+)
+
+// Argument is the one that makes thaw-vmm a spawner. Its socket is descriptor [jail.Control].
+const Argument = "spawner"
+
+// Request asks for a process with these ids on the host.
+type Request struct{ UID, GID uint32 }
+
+// answer is on the wire: the process's id, or 0 and an error number, and a text.
+const answerHeader = 8
+
+// patience bounds the wait for an answer.
+const patience = 10 * time.Second
+
+// Ask has the spawner at the other end of conn start a process. cgroup may be nil. One request at a time.
+// pidfd is the caller's; so is the process, which must be waited for.
+func Ask(conn *os.File, r Request, stderr, control, cgroup *os.File) (pid int, pidfd *os.File, err error) {
+	files := []*os.File{stderr, control}
+	if cgroup != nil {
+		files = append(files, cgroup)
+	}
+	b := binary.LittleEndian.AppendUint32(nil, r.UID)
+	b = binary.LittleEndian.AppendUint32(b, r.GID)
+	if err := unixfd.Send(conn, b, files...); err != nil {
+		return 0, nil, fmt.Errorf("spawner: ask: %w", err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		return 0, nil, fmt.Errorf("spawner: ask: %w", err)
+	}
+	buf := make([]byte, 1024)
+	n, got, err := unixfd.Recv(conn, buf, 1)
+	if err != nil {
+		return 0, nil, fmt.Errorf("spawner: answer: %w", err)
+	}
+	if n < answerHeader {
+		return 0, nil, fmt.Errorf("spawner: answer of %d bytes: %w", n, io.ErrUnexpectedEOF)
+	}
+	pid = int(binary.LittleEndian.Uint32(buf))
+	if errno := binary.LittleEndian.Uint32(buf[4:]); errno != 0 {
+		err = &Error{Errno: unix.Errno(errno), Text: string(buf[answerHeader:n])}
+	}
+	if len(got) == 1 {
+		pidfd = got[0]
+	}
+	return pid, pidfd, err
+}
+
+// Error is why there is no process.
+type Error struct {
+	Errno unix.Errno
+	Text  string
+}
+
+func (e *Error) Error() string { return e.Text }
+
+func (e *Error) Unwrap() error { return e.Errno }
+
+// Main is the spawner. It returns the exit code when the daemon closes the socket.
+func Main() int {
+	if err := serve(os.NewFile(jail.Control, "daemon")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func serve(conn *os.File) error {
+	program, err := openHigh("/proc/self/exe", unix.O_PATH)
+	if err != nil {
+		return fmt.Errorf("spawner: open program: %w", err)
+	}
+	null, err := openHigh(os.DevNull, unix.O_RDWR)
+	if err != nil {
+		return fmt.Errorf("spawner: %w", err)
+	}
+	p := jail.Parent{Null: null, Program: program, Environment: Environment()}
+	buf := make([]byte, 64)
+	for {
+		n, files, err := unixfd.Recv(conn, buf, 3)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("spawner: request: %w", err)
+		}
+		if n != 8 || len(files) < 2 {
+			return fmt.Errorf("spawner: request of %d bytes and %d files: %w", n, len(files), io.ErrUnexpectedEOF)
+		}
+		p.UID, p.GID = binary.LittleEndian.Uint32(buf), binary.LittleEndian.Uint32(buf[4:])
+		err = bear(conn, p, files)
+		for _, f := range files {
+			f.Close()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// bear starts a process and answers.
+func bear(conn *os.File, p jail.Parent, files []*os.File) error {
+	numbers := []int{-1, -1, -1}
+	for i, f := range files {
+		var err error
+		if numbers[i], err = unixfd.Number(f); err != nil {
+			return err
+		}
+	}
+	p.Stderr, p.Control, p.Cgroup = numbers[0], numbers[1], numbers[2]
+	pid, pidfd, err := jail.Bear(p)
+	b := binary.LittleEndian.AppendUint32(nil, uint32(pid))
+	var errno unix.Errno
+	if err != nil && !errors.As(err, &errno) {
+		errno = unix.EIO
+	}
+	b = binary.LittleEndian.AppendUint32(b, uint32(errno))
+	if err != nil {
+		text := err.Error()
+		b = append(b, text[:min(len(text), 512)]...)
+	}
+	if pidfd < 0 {
+		return unixfd.Send(conn, b)
+	}
+	f := os.NewFile(uintptr(pidfd), "pidfd")
+	defer f.Close()
+	unix.SetNonblock(pidfd, true) // which the daemon's copy shares: its poller takes it then
+	return unixfd.Send(conn, b, f)
+}
+
+// Environment is all that thaw-vmm gets, as a spawner and as a machine: settings of the Go runtime.
+func Environment() []string {
+	return []string{
+		// Set, so that the runtime does not follow the cgroup's CPU limit through a descriptor of its own. One,
+		// because the calls in all threads that the jail needs cost more with each thread; the child raises it.
+		"GOMAXPROCS=1",
+		// The heap is small and guest memory is not in it. A collection in the middle of a restore would cost
+		// more than what it frees: the limit alone decides.
+		"GOGC=off",
+		"GOMEMLIMIT=16MiB",
+	}
+}
+
+// openHigh opens a file at a number that no child uses for another.
+func openHigh(path string, flags int) (int, error) {
+	low, err := unix.Open(path, flags|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(low)
+	return unix.FcntlInt(uintptr(low), unix.F_DUPFD_CLOEXEC, jail.FirstFile)
+}

@@ -1,0 +1,108 @@
+package vmmproc
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"thaw/internal/unixfd"
+	"thaw/vmm/spawner"
+	"thaw/vmm/vmmproto"
+)
+
+// spawnerOf finds the spawner that this process has running for a binary.
+func spawnerOf(t *testing.T, binary string) int {
+	t.Helper()
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range lines {
+		pid, _ := strconv.Atoi(strings.Split(path, "/")[2])
+		text, err := os.ReadFile(path)
+		if err != nil || !bytes.HasSuffix(text, []byte("\x00"+spawner.Argument+"\x00")) {
+			continue
+		}
+		exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+		if exe == binary && readStatus(t, fmt.Sprintf("/proc/%d/status", pid))["PPid"] == fmt.Sprint(os.Getpid()) {
+			return pid
+		}
+	}
+	t.Fatalf("no spawner of %s", binary)
+	return 0
+}
+
+// Machines outlive their spawner, and another takes its place.
+func TestSpawnerDies(t *testing.T) {
+	first := start(t, testSpec(t, "idle"))
+	pid := spawnerOf(t, probePath)
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	second := start(t, testSpec(t, "idle"))
+	if now := spawnerOf(t, probePath); now == pid {
+		t.Errorf("spawner %d is still there", pid)
+	}
+	for _, p := range []*Process{first, second} {
+		if _, err := p.Stats(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if parent := readStatus(t, fmt.Sprintf("/proc/%d/status", p.PID()))["PPid"]; parent != fmt.Sprint(os.Getpid()) {
+			t.Errorf("process %d has parent %s", p.PID(), parent)
+		}
+	}
+}
+
+// A program that was started without the first half of the jail does not go on with the second.
+func TestUnborn(t *testing.T) {
+	spec := testSpec(t, "idle")
+	message, files, err := spec.message()
+	if err != nil {
+		t.Fatal(err)
+	}
+	packet, err := vmmproto.Encode(message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs, err := unixfd.Pair(unixfd.SeqPacket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	defer theirs.Close()
+	if err := unixfd.Send(ours, packet, files...); err != nil {
+		t.Fatal(err)
+	}
+	// Namespaces and a process id of 1, but capabilities and the host's root.
+	cmd := &exec.Cmd{
+		Path: probePath, Args: []string{"thaw-vmm"}, Env: spawner.Environment(), ExtraFiles: []*os.File{theirs},
+		SysProcAttr: &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS},
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	buf := make([]byte, vmmproto.MaxMessage)
+	ours.SetReadDeadline(time.Now().Add(10 * time.Second))
+	n, _, err := unixfd.Recv(ours, buf, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := vmmproto.DecodeFromVMM(buf[:n])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f, ok := answer.(*vmmproto.Failed); !ok || f.Stage != "jail" || !strings.Contains(f.Detail, "check birth") {
+		t.Errorf("answer %+v", answer)
+	}
+}
