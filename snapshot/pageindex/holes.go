@@ -9,13 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// joinGap is the longest hole, in pages, that is not worth a map of its own: a
-// restore maps each run of the template, and the number of maps is bounded.
-const joinGap = 15
+// A restore maps each run of the template, and what lies between is memory that the
+// guest gets in huge pages: of so many pages. A hole in which none fits is not worth
+// another map.
+const hugePage = 512
 
 // FromHoles returns the index of a template whose memory is the sparse file f of
 // size bytes, a multiple of PageSize: Base runs where it holds data (SEEK_DATA),
-// nothing where it has holes. Holes shorter than 16 pages count as data.
+// nothing where it has holes. A hole in which no whole range of 2 MiB lies counts as
+// data.
 // The file's position changes.
 func FromHoles(f *os.File, size int64) (*Index, error) {
 	if size < 0 || size%PageSize != 0 || size/PageSize > 1<<32-1 {
@@ -51,7 +53,7 @@ func (x *Index) addData(from, to int64) {
 	first, end := uint32(from/PageSize), uint32((to+PageSize-1)/PageSize)
 	if n := len(x.Runs); n > 0 {
 		last := &x.Runs[n-1]
-		if first <= last.End()+joinGap {
+		if whole := (last.End()-1)/hugePage + 1; first/hugePage <= whole { // the first range that is free
 			last.Count = max(last.End(), end) - last.First
 			return
 		}

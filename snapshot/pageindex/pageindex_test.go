@@ -86,7 +86,7 @@ func TestFromHoles(t *testing.T) {
 	}
 	f := os.NewFile(uintptr(fd), "holes")
 	defer f.Close()
-	const size = 1000 * page
+	const size = 5000 * page
 	if err := f.Truncate(size); err != nil {
 		t.Fatal(err)
 	}
@@ -104,12 +104,13 @@ func TestFromHoles(t *testing.T) {
 	if r := index(); r != nil {
 		t.Fatalf("empty file: %v", r)
 	}
-	for _, p := range []int64{0, 100, 116, 133, 999} { // gaps of 99, 15, 16
+	// Between 511 and 1024, and 2049 and 3072, a whole range of 2 MiB is a hole.
+	for _, p := range []int64{0, 100, 511, 1024, 1536, 2047, 2048, 2049, 3072, 3582, 4095} {
 		if _, err := f.WriteAt([]byte{1}, p*page); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want := []Run{{0, 1, Base, 0}, {100, 17, Base, 100}, {133, 1, Base, 133}, {999, 1, Base, 999}}
+	want := []Run{{0, 512, Base, 0}, {1024, 1026, Base, 1024}, {3072, 1024, Base, 3072}}
 	if r := index(); !reflect.DeepEqual(r, want) {
 		t.Fatalf("%v", r)
 	}
