@@ -53,6 +53,8 @@ type Machine struct {
 	newTops pagetable.Set
 	at      []byte // the instant of the image, see State
 	track   *dirty.Tracking
+	// ahead makes pages that the guest is going to write. It ends before the first pause.
+	ahead sync.WaitGroup
 	// lost: a save has failed half-way, and nobody knows the image.
 	lost bool
 	// restored is the clock of what the machine was restored from or rolled back to,
@@ -210,6 +212,7 @@ func (m *Machine) Stop() { m.end(Stopped, "stopped by the daemon") }
 // Pause returns when no processor runs and every device has answered what it
 // took from its queues. It does nothing on a machine that has ended.
 func (m *Machine) Pause() {
+	m.ahead.Wait()
 	m.mu.Lock()
 	if m.goal != goalRun {
 		m.mu.Unlock()
@@ -268,6 +271,7 @@ func (m *Machine) Phases() []Phase { return m.phases.list }
 // Close gives up everything that New made. Preconditions: Run has returned or
 // was never called.
 func (m *Machine) Close() error {
+	m.ahead.Wait()
 	var errs []error
 	for _, c := range m.vcpus {
 		errs = append(errs, c.kvm.Close())

@@ -76,6 +76,12 @@ func (m *Machine) Restore(i Image) (r Restored, err error) {
 		return r, err
 	}
 	p.done("memory")
+	// Beside all that comes next, the guest's first steps included.
+	m.ahead.Go(m.image.Hot(m.mem))
+	if i.Tracker != "" && i.Tracker != dirty.Pagemap {
+		m.ahead.Wait() // it would tell of these pages
+		p.done("hot pages")
+	}
 	err = m.become(state, &i, &p)
 	return Restored{Phases: p.list}, err
 }

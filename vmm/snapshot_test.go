@@ -15,6 +15,7 @@ import (
 
 	"thaw/internal/guestmem"
 	"thaw/internal/kvmtest"
+	"thaw/internal/pagemap"
 	"thaw/internal/uffd"
 	"thaw/snapshot/memimage"
 	"thaw/snapshot/pageindex"
@@ -273,7 +274,15 @@ func TestRecordedPagesArePopulated(t *testing.T) {
 	if _, err := m.Restore(p.image(t)); err != nil {
 		t.Fatal(err)
 	}
+	m.ahead.Wait()
 	same(t, "restored with recording", m.mem.Host(), p.memory)
+	private, err := m.track.Private()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := pagemap.Pages(private); n < tablePages/2 {
+		t.Errorf("%d pages were made ahead", n)
+	}
 }
 
 func TestBadImages(t *testing.T) {

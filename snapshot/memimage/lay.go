@@ -25,19 +25,35 @@ func (x *Image) Lay(mem *guestmem.Memory) error {
 		}
 	}
 	host := mem.Host()
-	for _, r := range x.plan.Hot.Runs {
-		// It spares the guest a fault each; without it the guest is only slower.
-		_ = unix.Madvise(host[uint64(r.First)*pageSize:][:uint64(r.Count)*pageSize], unix.MADV_POPULATE_WRITE)
-	}
 	for _, r := range x.plan.Memory.Runs {
 		if r.Source >= pageindex.FirstOverlay {
-			copy(host[uint64(r.First)*pageSize:], x.bytes(r, r.Count))
+			own := host[uint64(r.First)*pageSize:][:uint64(r.Count)*pageSize]
+			populate(own)
+			copy(own, x.bytes(r, r.Count))
 		}
 	}
 	for _, r := range x.hidden() {
 		clear(host[uint64(r.First)*pageSize:][:uint64(r.Count)*pageSize])
 	}
 	return nil
+}
+
+// Hot returns a function that makes the pages which the guest is going to write its own,
+// in whatever state they are, which spares it a fault each. It may be called while the
+// guest runs, and the image need not be open any more.
+func (x *Image) Hot(mem *guestmem.Memory) func() {
+	host, runs := mem.Host(), x.plan.Hot.Runs
+	return func() {
+		for _, r := range runs {
+			populate(host[uint64(r.First)*pageSize:][:uint64(r.Count)*pageSize])
+		}
+	}
+}
+
+// populate makes pages of a private mapping the process's own, with what they hold.
+func populate(b []byte) {
+	// Without it each is made when it is written: all is only slower.
+	_ = unix.Madvise(b, unix.MADV_POPULATE_WRITE)
 }
 
 func (x *Image) fits(mem *guestmem.Memory) error {

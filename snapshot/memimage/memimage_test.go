@@ -92,6 +92,14 @@ func newWorld(t testing.TB, seed uint64) *world {
 		t.Fatal(err)
 	}
 	w.check("laid")
+	w.image.Hot(w.mem)()
+	w.check("hot")
+	private := w.private()
+	for _, r := range hot().Runs {
+		if !slices.ContainsFunc(private, func(p pagemap.Range) bool { return p.First <= r.First && p.First+p.Count >= r.End() }) {
+			t.Errorf("hot pages %v are not private: %v", r, private)
+		}
+	}
 	return w
 }
 
@@ -260,9 +268,11 @@ func TestCheckpointsOfARandomMachine(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := w.open(to.plan, slices.Clone(to.overlays)).Lay(mem); err != nil {
+				x := w.open(Plan{Base: to.plan.Base, Memory: to.plan.Memory, Hot: hot()}, slices.Clone(to.overlays))
+				if err := x.Lay(mem); err != nil {
 					t.Fatal(err)
 				}
+				x.Hot(mem)()
 				if !bytes.Equal(mem.Host(), to.want) {
 					t.Errorf("checkpoint %d, laid: memory differs", i)
 				}
