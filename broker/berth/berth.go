@@ -69,7 +69,8 @@ type Berth struct {
 	ID  string
 	UID uint32 // user and group id
 	Dir string
-	// Cgroup is nil where the host has no cgroup v2.
+	// Cgroup is nil where the host has no cgroup v2. It is open until Close: a process
+	// beside the machine's may be born in it later.
 	Cgroup *os.File
 	// Listener is the vsock socket's listening end, for the VMM. Handed closes it.
 	Listener *os.File
@@ -144,16 +145,13 @@ func (b *Berth) OnClose(what string, do func() error) {
 	b.undo = append(b.undo, undoStep{what, do})
 }
 
-// Handed closes the files that were only for handing over to the machine's process.
-// While a copy of the listener is open, connections to a dead machine wait instead of
-// failing.
+// Handed closes the listener, which was only for handing over to the machine's process:
+// while a copy of it is open, connections to a dead machine wait instead of failing.
 func (b *Berth) Handed() {
-	for _, f := range []*os.File{b.Cgroup, b.Listener} {
-		if f != nil {
-			f.Close()
-		}
+	if b.Listener != nil {
+		b.Listener.Close()
+		b.Listener = nil
 	}
-	b.Cgroup, b.Listener = nil, nil
 }
 
 // Started writes down the machine's process, so that a later daemon can end it.

@@ -64,6 +64,7 @@ func (b *Berth) makeCgroup(spec Spec) error {
 		return fmt.Errorf("berth: open cgroup: %w", err)
 	}
 	b.Cgroup = f
+	b.OnClose("cgroup's folder", f.Close)
 	return nil
 }
 

@@ -167,7 +167,7 @@ func BenchmarkShellCPU(b *testing.B) {
 	s := samples{}
 	for range b.N {
 		before := cpuTime(b)
-		shell, err := r.newShell(b.Context(), small, r.cfg.DiskBytes)
+		shell, err := r.newShell(b.Context(), small, r.cfg.DiskBytes, false)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"thaw/broker/boot"
 	"thaw/broker/fleet/files"
+	"thaw/broker/fleet/tracker"
 	"thaw/guestinit/agentclient"
 	"thaw/guestinit/agentproto"
 	"thaw/snapshot/layer"
@@ -23,7 +24,7 @@ type CheckpointSpec struct {
 	Tenant    string
 	Name      string
 	Labels    map[string]string
-	Tracker   string // empty: pagemap for the first, then one that follows the guest's writes
+	Tracker   string // empty: the machine's, or pagemap for the first, then one that follows the guest's writes
 	CopyAhead *bool  // nil: when much has changed
 }
 
@@ -51,8 +52,8 @@ func (c *Checkpoint) Durable(ctx context.Context) (*store.Manifest, error) {
 
 // Checkpoint saves the machine, which goes on. Its processes stand still meanwhile,
 // the machine itself for a part of that. A second checkpoint waits for the first to be
-// consistent. Errors: ErrNotFrozen; those of Begin of package store; after another
-// error the machine is destroyed.
+// consistent. Errors: dirty.ErrTracker; ErrNotFrozen; those of Begin of package store;
+// after another error the machine is destroyed.
 func (m *Machine) Checkpoint(ctx context.Context, spec CheckpointSpec) (*Checkpoint, error) {
 	if err := m.begin(ctx); err != nil {
 		return nil, err
@@ -63,6 +64,10 @@ func (m *Machine) Checkpoint(ctx context.Context, spec CheckpointSpec) (*Checkpo
 
 // checkpoint is Checkpoint within an operation.
 func (m *Machine) checkpoint(ctx context.Context, spec CheckpointSpec) (*Checkpoint, error) {
+	spec.Tracker = cmp.Or(spec.Tracker, m.wanted)
+	if err := tracker.Check(spec.Tracker, m.shell.rings); err != nil {
+		return nil, fmt.Errorf("fleet: checkpoint of machine %s: %w", m.id, err)
+	}
 	s := &saving{m: m, f: m.fleet, spec: spec, clock: startClock()}
 	defer s.close()
 	m.mu.Lock()

@@ -5,8 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
-	"sync"
 	"time"
 
 	"thaw/broker/berth"
@@ -30,7 +28,7 @@ func (f *Fleet) awaken(ctx context.Context, s *shell, hostname string, c *clock)
 	}
 	resumed := make(chan struct{})
 	var running time.Duration // until the guest ran; read after resumed is closed
-	first := &starter{Conn: ahead, start: func() {
+	first := berth.NewStarter(ahead, func() {
 		go func() {
 			defer close(resumed)
 			if err := s.proc.Resume(ctx); err != nil {
@@ -38,15 +36,15 @@ func (f *Fleet) awaken(ctx context.Context, s *shell, hostname string, c *clock)
 			}
 			running = time.Since(c.last)
 		}()
-	}}
-	client := agentclient.New(dialer(s, first))
+	})
+	client := agentclient.New(s.berth.Dialer(agentproto.Port, first))
 	g, err := f.newGeneration(hostname)
 	if err != nil {
 		ahead.Close()
 		return nil, 0, err
 	}
 	res, err := client.SetGeneration(ctx, g)
-	first.wait(resumed)
+	first.Wait(resumed)
 	if err == nil && ctx.Err() != nil {
 		err = context.Cause(ctx) // an answer that came too late is none
 	}
@@ -89,40 +87,4 @@ func (f *Fleet) newGeneration(hostname string) (agentproto.Generation, error) {
 		return g, fmt.Errorf("fleet: generation: %w", err)
 	}
 	return g, nil
-}
-
-// dialer gives out first, once, then new connections.
-func dialer(s *shell, first net.Conn) func(ctx context.Context) (net.Conn, error) {
-	var once sync.Once
-	return func(ctx context.Context) (c net.Conn, err error) {
-		once.Do(func() { c = first })
-		if c != nil {
-			return c, nil
-		}
-		return s.berth.Dial(ctx, agentproto.Port)
-	}
-}
-
-// starter calls start after the first write.
-type starter struct {
-	*berth.Conn
-	once  sync.Once
-	begun bool // read when nobody writes any more
-	start func()
-}
-
-// Write implements net.Conn.
-func (c *starter) Write(b []byte) (int, error) {
-	n, err := c.Conn.Write(b)
-	if err == nil {
-		c.once.Do(func() { c.begun = true; c.start() })
-	}
-	return n, err
-}
-
-// wait waits for what start began. Preconditions: the first write has returned.
-func (c *starter) wait(done <-chan struct{}) {
-	if c.begun {
-		<-done
-	}
 }

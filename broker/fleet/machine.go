@@ -19,6 +19,7 @@ type Machine struct {
 	fleet    *Fleet
 	shell    *shell
 	hostname string
+	wanted   string // tracker of its checkpoints; empty: the fleet's choice
 
 	op chan struct{} // has one element while an operation is under way
 

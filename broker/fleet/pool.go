@@ -66,8 +66,8 @@ func (p *pool) note(c Class, template string) {
 }
 
 // take returns a shell for an image: a rehearsed one of its template if there is one, and
-// kind is not Generic, else a generic one. done: the keeper may use the CPUs again.
-func (p *pool) take(ctx context.Context, im *image, kind Kind) (s *shell, done func(), err error) {
+// kind is not Generic, else a generic one; with dirty rings, a new one. done: the keeper may use the CPUs again.
+func (p *pool) take(ctx context.Context, im *image, kind Kind, rings bool) (s *shell, done func(), err error) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
@@ -77,10 +77,10 @@ func (p *pool) take(ctx context.Context, im *image, kind Kind) (s *shell, done f
 	p.busy++
 	p.asked = time.Now()
 	var dead []*shell
-	if kind != Generic {
+	if kind != Generic && !rings {
 		s = pop(p.rehearsed, im.template, &dead)
 	}
-	if s == nil {
+	if s == nil && !rings {
 		s = pop(p.generic, im.class, &dead)
 	}
 	p.mu.Unlock()
@@ -95,7 +95,7 @@ func (p *pool) take(ctx context.Context, im *image, kind Kind) (s *shell, done f
 		p.poke()
 	})
 	if s == nil {
-		if s, err = p.f.newShell(ctx, im.class, im.diskSize); err != nil {
+		if s, err = p.f.newShell(ctx, im.class, im.diskSize, rings); err != nil {
 			done()
 			return nil, nil, err
 		}
@@ -202,7 +202,7 @@ func (p *pool) failing(key string, err error) error {
 }
 
 func (p *pool) addGeneric(c Class) error {
-	s, err := p.f.newShell(p.f.ctx, c, p.f.cfg.DiskBytes)
+	s, err := p.f.newShell(p.f.ctx, c, p.f.cfg.DiskBytes, false)
 	if err != nil {
 		return err
 	}

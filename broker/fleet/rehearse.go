@@ -27,7 +27,7 @@ func (f *Fleet) rehearse(ctx context.Context, template string) (_ *shell, err er
 		return nil, err
 	}
 	c := startClock()
-	s, err := f.newShell(ctx, h.class, h.diskSize)
+	s, err := f.newShell(ctx, h.class, h.diskSize, false)
 	if err != nil {
 		h.release()
 		return nil, err

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sync/errgroup"
+
+	"thaw/broker/fleet/tracker"
 )
 
 // RestoreSpec says what machine is wanted.
@@ -14,13 +16,19 @@ type RestoreSpec struct {
 	Snapshot  string // template or checkpoint
 	Hostname  string // empty: "thaw"
 	Shell     Kind   // Generic: no rehearsed one, even if there is; else the best there is
+	// Tracker finds the changed pages of its checkpoints; empty: the fleet's choice. One that
+	// needs a machine made for it has no shell that waits.
+	Tracker string
 }
 
 // Restore makes a machine of a snapshot. On return its guest has acknowledged a new
 // generation, and all that ran in it when it was saved goes on. After an error nothing
-// is left. Errors: those of package store; ErrNotAcknowledged; ErrClosed.
+// is left. Errors: those of package store; ErrNotAcknowledged; ErrClosed; dirty.ErrTracker.
 func (f *Fleet) Restore(ctx context.Context, spec RestoreSpec) (*Machine, error) {
 	c := startClock()
+	if err := tracker.Check(spec.Tracker, tracker.NeedsRings(spec.Tracker)); err != nil {
+		return nil, err
+	}
 	h, err := f.images.get(ctx, spec.Snapshot)
 	if err != nil {
 		return nil, err
@@ -32,7 +40,7 @@ func (f *Fleet) Restore(ctx context.Context, spec RestoreSpec) (*Machine, error)
 // restore is Restore with an open image, which is the machine's from then on, also
 // after an error.
 func (f *Fleet) restore(ctx context.Context, spec RestoreSpec, h *held, c *clock) (_ *Machine, err error) {
-	s, done, err := f.pool.take(ctx, h.image, spec.Shell)
+	s, done, err := f.pool.take(ctx, h.image, spec.Shell, tracker.NeedsRings(spec.Tracker))
 	if err != nil {
 		h.release()
 		return nil, err
@@ -63,7 +71,7 @@ func (f *Fleet) restore(ctx context.Context, spec RestoreSpec, h *held, c *clock
 	}
 	r.Generation, r.Ack = generation, c.total()
 	m := &Machine{
-		id: spec.MachineID, fleet: f, shell: s, hostname: spec.Hostname, op: make(chan struct{}, 1),
+		id: spec.MachineID, fleet: f, shell: s, hostname: spec.Hostname, wanted: spec.Tracker, op: make(chan struct{}, 1),
 		client: client, current: h, overlays: len(h.overlays),
 	}
 	f.note(&r, c)

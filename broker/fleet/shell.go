@@ -28,6 +28,7 @@ type shell struct {
 	proc  *vmmproc.Process
 	class Class
 	kind  Kind
+	rings bool  // its processors have dirty rings
 	image *held // what it is bound to, or nil
 
 	mu  sync.Mutex
@@ -38,12 +39,12 @@ type shell struct {
 }
 
 // newShell makes a generic shell. diskSize is what its top layer is made for.
-func (f *Fleet) newShell(ctx context.Context, c Class, diskSize int64) (_ *shell, err error) {
+func (f *Fleet) newShell(ctx context.Context, c Class, diskSize int64, rings bool) (_ *shell, err error) {
 	b, err := f.cfg.Yard.Take(berth.Spec{ID: randomName("shell-"), VCPUs: c.VCPUs, MemoryMiB: c.MemoryMiB})
 	if err != nil {
 		return nil, err
 	}
-	s := &shell{berth: b, class: c, kind: Generic, ended: make(chan struct{})}
+	s := &shell{berth: b, class: c, kind: Generic, rings: rings, ended: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			f.logLeft(b.ID, b.Close(context.WithoutCancel(ctx)))
@@ -56,7 +57,7 @@ func (f *Fleet) newShell(ctx context.Context, c Class, diskSize int64) (_ *shell
 	s.proc, err = vmmproc.Start(ctx, vmmproc.Spec{
 		Shell: true, Binary: f.cfg.VMM, KVM: f.kvm, VCPUs: c.VCPUs, MemoryBytes: uint64(c.MemoryMiB) * mib,
 		Disks:         []vmmproc.Disk{{ID: imageDisk, ReadOnly: true}, {ID: writableDisk}},
-		VsockListener: b.Listener, CID: berth.CID, Balloon: true, ConsoleLog: boot.ConsoleBytes,
+		VsockListener: b.Listener, CID: berth.CID, Balloon: true, DirtyRing: rings, ConsoleLog: boot.ConsoleBytes,
 		Cgroup: b.Cgroup, UID: b.UID, GID: b.UID, Dev: f.cfg.Dev,
 	})
 	if err != nil {

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"thaw/broker/fleet/play"
@@ -17,7 +16,7 @@ func (t *templateBuild) warmUp(ctx context.Context) error {
 		return fmt.Errorf("fleet: look at guest: %w", err)
 	}
 	t.warm = map[string]uint64{}
-	for _, runtime := range runtimesOf(info.Image) {
+	for _, runtime := range play.RuntimesOf(info.Image) {
 		w, err := client.Warm(ctx, agentproto.WarmRequest{Runtime: runtime, Env: t.machine.Env()})
 		if err != nil {
 			return fmt.Errorf("fleet: warm %s: %w", runtime, err)
@@ -63,20 +62,4 @@ func (t *templateBuild) play(ctx context.Context) error {
 	}
 	t.clock.done("play")
 	return nil
-}
-
-// runtimesOf reads which of them the guest's description of its image names. An image
-// without a description has none.
-func runtimesOf(description []byte) []string {
-	var image map[string]any
-	if err := json.Unmarshal(description, &image); err != nil {
-		return nil
-	}
-	var out []string
-	for _, r := range play.Runtimes {
-		if version, ok := image[r].(string); ok && version != "" {
-			out = append(out, r)
-		}
-	}
-	return out
 }

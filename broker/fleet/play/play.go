@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -49,6 +50,22 @@ type Part struct {
 
 // Runtimes are those that can be warm.
 var Runtimes = []string{"python", "node"}
+
+// RuntimesOf reads which runtimes a guest's description of its image names. An image
+// without a description has none.
+func RuntimesOf(description []byte) []string {
+	var image map[string]any
+	if err := json.Unmarshal(description, &image); err != nil {
+		return nil
+	}
+	var out []string
+	for _, r := range Runtimes {
+		if version, ok := image[r].(string); ok && version != "" {
+			out = append(out, r)
+		}
+	}
+	return out
+}
 
 // Parts lists what is rehearsed with a template whose warm interpreters have these exec
 // ids: a cell and a job in each of its
