@@ -22,6 +22,15 @@ type TemplateInfo struct {
 	Classes   []MachineClass `json:"classes" doc:"Sizes of machines"`
 	DiskBytes int64          `json:"disk_bytes" doc:"Size of the writable disk: jobs with another workspace_bytes are booted"`
 	Shells    []ShellCount   `json:"shells" doc:"Shells that wait to become machines"`
+	Trackers  []Tracker      `json:"trackers" doc:"What can find a checkpoint's pages, the cheapest for the guest first"`
+}
+
+// Tracker is a way to find the pages that a machine has changed.
+type Tracker struct {
+	Name  string `json:"name"`
+	About string `json:"about"`
+	OK    bool   `json:"ok" doc:"This host has it"`
+	Error string `json:"error,omitempty" doc:"What it lacks"`
 }
 
 // ShellCount counts the shells of a kind that wait.

@@ -10,6 +10,7 @@ type SandboxRequest struct {
 	VCPUs           int    `json:"vcpus,omitempty" doc:"vCPUs, rounded up to a class; a snapshot has its own" minimum:"1"`
 	LifetimeSeconds int64  `json:"lifetime_seconds,omitempty" doc:"When it is removed by itself: an hour, unless said; a day at most" minimum:"1" maximum:"86400"`
 	Policy          string `json:"policy,omitempty" doc:"When it is checkpointed by itself, after a cell or a program: never, every-step, every:N or when-changed" maxLength:"64" example:"every:5"`
+	Tracker         string `json:"tracker,omitempty" doc:"What finds the changed pages of its checkpoints, of those that this host has (/v1/info); the daemon chooses unless said" enum:"pagemap,dirty-log,dirty-log-kept,dirty-ring,uffd-wp,uffd-wp-async,full"`
 	// Shell is for measurements. The sandbox's record tells what served it.
 	Shell Shell `json:"shell,omitempty" doc:"For measurements: generic leaves rehearsed shells alone, rehearsed takes one if it is ready, as without this" enum:"generic,rehearsed"`
 }
@@ -33,6 +34,7 @@ type Sandbox struct {
 	VCPUs      int          `json:"vcpus"`
 	Origin     string       `json:"origin" doc:"Snapshot that it was made from"`
 	Policy     string       `json:"policy" doc:"When it is checkpointed by itself"`
+	Tracker    string       `json:"tracker,omitempty" doc:"What finds the changed pages of its checkpoints; absent where the daemon chooses"`
 	Snapshot   string       `json:"snapshot" doc:"Snapshot that it is a continuation of: the last one that was made of it or that it was rolled back to"`
 	Generation uint64       `json:"generation" doc:"Changes with every restore, fork and rollback"`
 	Created    time.Time    `json:"created"`
@@ -103,7 +105,7 @@ type RunAnswer struct {
 type CheckpointRequest struct {
 	Name      string            `json:"name,omitempty" doc:"Name to find it by; the newest of that name is meant" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$"`
 	Labels    map[string]string `json:"labels,omitempty" maxProperties:"32"`
-	Tracker   string            `json:"tracker,omitempty" doc:"What finds the changed pages" enum:"pagemap,dirty-log,dirty-log-kept,dirty-ring,uffd-wp,uffd-wp-async,full"`
+	Tracker   string            `json:"tracker,omitempty" doc:"What finds the changed pages; the sandbox's own tracker unless said. One that follows writes begins with this checkpoint, which its record tells" enum:"pagemap,dirty-log,dirty-log-kept,dirty-ring,uffd-wp,uffd-wp-async,full"`
 	CopyAhead *bool             `json:"copy_ahead,omitempty" doc:"Copy most pages before the pause; the daemon decides unless said"`
 	Durable   bool              `json:"durable,omitempty" doc:"Answer only when it would survive a crash"`
 }

@@ -44,6 +44,7 @@ func (f *fakeFleet) DiskBytes() int64 { return 1 << 30 }
 func (f *fakeFleet) Shells() []api.ShellCount {
 	return []api.ShellCount{{MachineClass: api.MachineClass{MemoryMiB: 512, VCPUs: 1}, Shell: api.ShellGeneric, Ready: 1, Wanted: 2}}
 }
+func (f *fakeFleet) Trackers() []api.Tracker    { return []api.Tracker{{Name: "full", OK: true}} }
 func (f *fakeFleet) Snapshots() catalogue.Store { return f }
 
 func (f *fakeFleet) Template(ctx context.Context, image string, c Class) (string, error) {

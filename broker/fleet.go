@@ -30,6 +30,7 @@ type Fleet interface {
 	Snapshots() catalogue.Store
 	// Shells counts the shells that wait, in a fixed order.
 	Shells() []api.ShellCount
+	Trackers() []api.Tracker
 }
 
 // RestoreSpec says what machine to make of what.
@@ -38,6 +39,7 @@ type RestoreSpec struct {
 	Tenant   string // owns the snapshots that are made of the machine
 	Snapshot string
 	Shell    api.Shell // that is to serve it: api.ShellGeneric, or empty for the best there is
+	Tracker  string    // of its checkpoints; empty: the fleet's choice
 }
 
 // WarmMachine is a machine that was made from a snapshot.
@@ -79,6 +81,6 @@ type CellEnd struct {
 type CheckpointSpec struct {
 	Name      string
 	Labels    map[string]string
-	Tracker   string // empty: the fleet's choice
+	Tracker   string // empty: the machine's own
 	CopyAhead *bool  // nil: the fleet's choice
 }

@@ -45,7 +45,7 @@ func (b *Broker) Info() api.Info {
 	// A sandbox that comes or goes is counted in one before the other.
 	i.Jobs.Running = max(0, i.Jobs.Running-i.Sandboxes)
 	if f := b.cfg.Fleet; f != nil {
-		i.Templates = &api.TemplateInfo{DiskBytes: f.DiskBytes(), Shells: f.Shells()}
+		i.Templates = &api.TemplateInfo{DiskBytes: f.DiskBytes(), Shells: f.Shells(), Trackers: f.Trackers()}
 		for _, c := range f.Classes() {
 			i.Templates.Classes = append(i.Templates.Classes, api.MachineClass{MemoryMiB: c.MemoryMiB, VCPUs: c.VCPUs})
 		}

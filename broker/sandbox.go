@@ -35,6 +35,7 @@ type sandbox struct {
 	ticket  *admission.Ticket
 	machine WarmMachine
 	steps   *steps.Steps
+	tracker string // of its checkpoints; empty: the fleet's choice
 
 	turn  chan struct{} // holds one token: the right to change the machine
 	end   chan struct{} // closed to end it
@@ -54,7 +55,7 @@ func (s *sandbox) view() api.Sandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := api.Sandbox{
-		ID: s.id, State: s.state, Image: s.image, MemoryMiB: s.class.MemoryMiB, VCPUs: s.class.VCPUs, Origin: s.origin, Policy: s.steps.Policy(), Snapshot: s.snapshot,
+		ID: s.id, State: s.state, Image: s.image, MemoryMiB: s.class.MemoryMiB, VCPUs: s.class.VCPUs, Origin: s.origin, Policy: s.steps.Policy(), Tracker: s.tracker, Snapshot: s.snapshot,
 		Generation: s.machine.Record().Generation, Created: s.created, Expires: s.expires, Record: s.record,
 	}
 	if s.state == api.SandboxEnded {

@@ -146,7 +146,7 @@ func (b *Broker) Fork(ctx context.Context, tenant, id string, r api.ForkRequest)
 		}
 	}
 	var answer api.ForkAnswer
-	made, err := b.makeSandboxes(ctx, tenant, wanted{from, r.Count, r.LifetimeSeconds, s.steps.Policy()}, func(ctx context.Context, specs []RestoreSpec) ([]WarmMachine, error) {
+	made, err := b.makeSandboxes(ctx, tenant, wanted{from, r.Count, r.LifetimeSeconds, s.steps.Policy(), s.tracker}, func(ctx context.Context, specs []RestoreSpec) ([]WarmMachine, error) {
 		answer.Snapshot = from.ID
 		if from.ID == "" { // only now: there is room for the forks
 			p, err := b.checkpoint(ctx, s, CheckpointSpec{Labels: map[string]string{labelMadeFor: "fork"}})

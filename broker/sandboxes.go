@@ -63,7 +63,7 @@ func (b *Broker) CreateSandbox(ctx context.Context, tenant string, r api.Sandbox
 	if err != nil {
 		return api.Sandbox{}, refuse(err)
 	}
-	made, err := b.makeSandboxes(ctx, tenant, wanted{from, 1, r.LifetimeSeconds, r.Policy}, func(ctx context.Context, specs []RestoreSpec) ([]WarmMachine, error) {
+	made, err := b.makeSandboxes(ctx, tenant, wanted{from, 1, r.LifetimeSeconds, r.Policy, r.Tracker}, func(ctx context.Context, specs []RestoreSpec) ([]WarmMachine, error) {
 		specs[0].Shell = r.Shell
 		m, err := fleet.Restore(ctx, specs[0])
 		return []WarmMachine{m}, err
@@ -103,7 +103,7 @@ type wanted struct {
 	from            catalogue.Owned // snapshot, or only its size
 	n               int
 	lifetimeSeconds int64
-	policy          string
+	policy, tracker string
 }
 
 // makeSandboxes admits machines of a snapshot's size, has them made and keeps them as
@@ -149,7 +149,7 @@ func (b *Broker) makeSandboxes(ctx context.Context, tenant string, w wanted,
 			return nil, api.Errorf(api.CodeRequestInvalid, "there is no checkpoint policy %q", w.policy).WithCause(err).
 				WithRemedy("choose one of: %s", strings.Join(policy.Names(), ", "))
 		}
-		specs, counters = append(specs, RestoreSpec{ID: id, Tenant: tenant, Snapshot: from.ID}), append(counters, c)
+		specs, counters = append(specs, RestoreSpec{ID: id, Tenant: tenant, Snapshot: from.ID, Tracker: w.tracker}), append(counters, c)
 	}
 	machines, err := restore(ctx, specs)
 	if err != nil {
@@ -160,8 +160,8 @@ func (b *Broker) makeSandboxes(ctx context.Context, tenant string, w wanted,
 	defer b.mu.Unlock()
 	for i, m := range machines {
 		s := &sandbox{
-			steps: counters[i],
-			id:    specs[i].ID, tenant: tenant, image: from.Image, class: class, origin: m.Record().Snapshot, created: now, expires: now.Add(lifetime), ticket: tickets[i],
+			steps: counters[i], tracker: w.tracker,
+			id: specs[i].ID, tenant: tenant, image: from.Image, class: class, origin: m.Record().Snapshot, created: now, expires: now.Add(lifetime), ticket: tickets[i],
 			machine: m, turn: make(chan struct{}, 1), end: make(chan struct{}), ended: make(chan struct{}),
 			state: api.SandboxRunning, snapshot: m.Record().Snapshot, record: m.Record(), cells: map[string]bool{},
 		}

@@ -37,6 +37,7 @@ func newShelf() *shelf {
 func (s *shelf) Classes() []broker.Class    { return []broker.Class{{MemoryMiB: 512, VCPUs: 1}} }
 func (s *shelf) DiskBytes() int64           { return 64 << 20 }
 func (s *shelf) Snapshots() catalogue.Store { return s }
+func (s *shelf) Trackers() []api.Tracker    { return nil }
 func (s *shelf) Shells() []api.ShellCount   { return []api.ShellCount{} }
 func (s *shelf) Template(context.Context, string, broker.Class) (string, error) {
 	return templateID, nil

@@ -10,7 +10,9 @@ import (
 	"thaw/broker/assets"
 	"thaw/broker/catalogue"
 	"thaw/broker/fleet"
+	"thaw/broker/fleet/tracker"
 	"thaw/snapshot/store"
+	"thaw/vmm/dirty"
 )
 
 // classes are the sizes of templates, in the order of memory, then of vCPUs.
@@ -99,11 +101,24 @@ func (f *Fleet) Shells() []api.ShellCount {
 	return list
 }
 
+// Trackers implements broker.Fleet.
+func (f *Fleet) Trackers() []api.Tracker {
+	var list []api.Tracker
+	for _, a := range tracker.Host() {
+		t := api.Tracker{Name: string(a.Tracker), About: a.About, OK: a.Err == nil}
+		if a.Err != nil {
+			t.Error = a.Err.Error()
+		}
+		list = append(list, t)
+	}
+	return list
+}
+
 // Snapshots implements broker.Fleet.
 func (f *Fleet) Snapshots() catalogue.Store { return stored{f.store} }
 
 func restoreSpec(s broker.RestoreSpec) fleet.RestoreSpec {
-	return fleet.RestoreSpec{MachineID: s.ID, Snapshot: s.Snapshot, Hostname: s.ID, Shell: fleet.Kind(s.Shell)}
+	return fleet.RestoreSpec{MachineID: s.ID, Snapshot: s.Snapshot, Hostname: s.ID, Shell: fleet.Kind(s.Shell), Tracker: s.Tracker}
 }
 
 // wrap makes the broker's machine of the fleet's. After an error the machine is gone,
@@ -138,6 +153,7 @@ func snapshotError(err error, code api.Code, format string, args ...any) error {
 		{fleet.ErrNotAcknowledged, api.CodeNotAcknowledged, "restore it again; if that fails too, the guest is broken: go back to an earlier snapshot"},
 		{fleet.ErrNotFrozen, api.CodeFreezeTimeout, "try again when less is being written to disks, or end what cannot be stopped"},
 		{fleet.ErrUnrelated, api.CodeSnapshotIncompatible, "make a sandbox of it: `thaw sandbox create --snapshot`"},
+		{dirty.ErrTracker, api.CodeRequestInvalid, "`thaw info` lists the trackers of this host; dirty-ring is for sandboxes that were created with it"},
 		{fleet.ErrPaused, api.CodeSandboxState, "resume the sandbox first"},
 		{fleet.ErrClosed, api.CodeShuttingDown, ""},
 		{store.ErrNotFound, api.CodeSnapshotNotFound, "`thaw snapshot ls` lists your snapshots"},

@@ -54,6 +54,13 @@ func (a *app) printInfo(i api.Info) {
 			sizes = append(sizes, fmt.Sprintf("%d×%d", c.MemoryMiB, c.VCPUs))
 		}
 		fmt.Fprintf(w, "templates %s (MiB×vCPUs), %d MiB disk\n", strings.Join(sizes, " "), t.DiskBytes>>20)
+		for _, tracker := range t.Trackers {
+			if tracker.OK {
+				fmt.Fprintf(w, "tracker   %s: %s\n", tracker.Name, tracker.About)
+			} else {
+				fmt.Fprintf(w, "NO        tracker %s: %s\n", tracker.Name, tracker.Error)
+			}
+		}
 	} else {
 		fmt.Fprintf(w, "templates off: every machine is booted\n")
 	}

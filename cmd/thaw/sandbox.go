@@ -79,6 +79,7 @@ func (a *app) sandboxCreateCommand() *cobra.Command {
 	f.IntVar(&r.VCPUs, "vcpus", 0, "vCPUs, rounded up to a class (default 1)")
 	f.DurationVar(&lifetime, "lifetime", 0, "when it is removed by itself (default 1h, at most 24h)")
 	f.StringVar(&r.Policy, "policy", "", "when it is checkpointed by itself: never, every-step, every:N or when-changed, after a cell or program (default never)")
+	f.StringVar(&r.Tracker, "tracker", "", "what finds the changed pages of its checkpoints, of those that thaw info lists (default: the daemon decides)")
 	_ = cmd.RegisterFlagCompletionFunc("image", cobra.FixedCompletions(imageNames, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("snapshot", a.completeSnapshots)
 	return cmd
@@ -110,7 +111,7 @@ func (a *app) sandboxCheckpointCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&r.Name, "name", "", "name to find it by")
 	f.StringArrayVar(&labels, "label", nil, "NAME=VALUE to keep with it (repeatable)")
-	f.StringVar(&r.Tracker, "tracker", "", "what finds the changed pages: pagemap, dirty-log, dirty-ring, uffd-wp, uffd-wp-async or full")
+	f.StringVar(&r.Tracker, "tracker", "", "what finds the changed pages, of those that thaw info lists (default: the sandbox's)")
 	f.BoolVar(&ahead, "copy-ahead", false, "copy most pages before the pause (default: the daemon decides)")
 	f.BoolVar(&r.Durable, "durable", false, "wait until it would survive a crash of the host")
 	return cmd
