@@ -42,11 +42,15 @@ type Image struct {
 	// Tracker is to be started; empty: one that follows writes goes on, else
 	// dirty.Pagemap.
 	Tracker dirty.Tracker
+	// Stream is served as if it had been accepted from the vsock listener, and the
+	// machine runs at once: what waits in it for the guest costs no round trip. Nil: the
+	// machine stands until Resume.
+	Stream *os.File
 }
 
 // Close closes the files, for a caller that does not come to use the image.
 func (i *Image) Close() {
-	files := append([]*os.File{i.State, i.Base, i.Pagemap, i.Userfault}, i.Overlays...)
+	files := append([]*os.File{i.State, i.Base, i.Pagemap, i.Userfault, i.Stream}, i.Overlays...)
 	for _, d := range i.Disks {
 		files = append(files, d.Layers...)
 	}
@@ -59,8 +63,7 @@ type Restored struct {
 	Phases []Phase
 }
 
-// Restore gives a shell the machine that it is to be, paused as it was saved.
-// Resume lets it run. After an error the shell must not be used any more.
+// Restore gives a shell the machine that it is to be, as it was saved. After an error the shell must not be used any more.
 func (m *Machine) Restore(i Image) (r Restored, err error) {
 	defer i.Close()
 	if !m.cfg.Shell || m.image != nil {
@@ -86,8 +89,7 @@ func (m *Machine) Restore(i Image) (r Restored, err error) {
 	return Restored{Phases: p.list}, err
 }
 
-// Rollback puts the machine back to where an image was saved, in place. It is
-// paused afterwards. The image has the base of the one that the machine was
+// Rollback puts the machine back to where an image was saved, in place. The image has the base of the one that the machine was
 // restored from. After an error before anything was changed the machine is
 // paused; later errors end it.
 func (m *Machine) Rollback(i Image, record *os.File) (r Restored, err error) {
@@ -160,6 +162,9 @@ func (m *Machine) Rebase(i Image) error {
 // open reads the image's state and opens its memory, in place of the one that
 // the machine had. It changes nothing else; after an error the files are closed.
 func (m *Machine) open(i *Image, p *phases) (*State, error) {
+	if i.Stream != nil && m.devices.host == nil {
+		return nil, fmt.Errorf("vmm: restore: stream for a machine without vsock")
+	}
 	state, tables, err := m.readState(i.State)
 	if err != nil {
 		return nil, err
@@ -239,7 +244,7 @@ func (m *Machine) readState(f *os.File) (*State, *pagetable.Tables, error) {
 	return s, tables, err
 }
 
-// become sets the state and a new generation.
+// become sets the state and a new generation, and lets the machine run if it is to.
 func (m *Machine) become(s *State, i *Image, p *phases) error {
 	// Before the first page is written, which KVM does when it is given the registers
 	// of kvmclock. A tracker that follows writes goes on: what it finds next is what
@@ -262,6 +267,16 @@ func (m *Machine) become(s *State, i *Image, p *phases) error {
 	}
 	m.restored = &s.Clock
 	p.done("generation")
+	if i.Stream == nil {
+		return nil
+	}
+	stream := i.Stream
+	i.Stream = nil
+	if err := m.devices.host.Serve(stream); err != nil {
+		return err
+	}
+	m.Resume()
+	p.done("resume")
 	return nil
 }
 

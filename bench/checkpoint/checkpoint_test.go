@@ -88,7 +88,7 @@ func TestWindows(t *testing.T) {
 func TestPhases(t *testing.T) {
 	var p phases
 	r := api.Record{Op: "rollback", Phases: []api.Phase{
-		{Name: "image", MS: 0.5}, {Name: "roll back/restore.memory", MS: 1}, {Name: "roll back", MS: 2}, {Name: "acknowledge/until resumed", MS: 0.25},
+		{Name: "image", MS: 0.5}, {Name: "roll back/restore.memory", MS: 1}, {Name: "roll back/restore.resume", MS: 0.25}, {Name: "roll back", MS: 2},
 		{Name: "acknowledge", MS: 3},
 	}}
 	p.add(r.Phases)
@@ -96,10 +96,10 @@ func TestPhases(t *testing.T) {
 	if got := p.text(); got != "image 1.00, roll back 2.00, acknowledge 3.00, late 7.00" {
 		t.Error(got)
 	}
-	if got, err := untilRuns(r); err != nil || got != 2.75 {
+	if got, err := untilRuns(r); err != nil || got != 2.5 {
 		t.Errorf("%v, %v", got, err)
 	}
-	if _, err := untilRuns(api.Record{Phases: r.Phases[:3]}); err == nil {
+	if _, err := untilRuns(api.Record{Phases: r.Phases[:2]}); err == nil {
 		t.Error("a record that does not tell was taken")
 	}
 }

@@ -60,14 +60,18 @@ func phaseMS(r api.Record, name string) (ms float64, ok bool) {
 	return 0, false
 }
 
-// untilRuns is the time of a rollback until the guest runs.
+// untilRuns is the time of a rollback until the VMM has answered that the guest runs.
 func untilRuns(r api.Record) (ms float64, err error) {
+	runs := false
 	for _, p := range r.Phases {
 		switch {
-		case p.Name == "acknowledge/until resumed":
-			return ms + p.MS, nil
+		case p.Name == "roll back/restore.resume":
+			runs = true
 		case !strings.Contains(p.Name, "/"):
 			ms += p.MS
+		}
+		if runs && p.Name == "roll back" {
+			return ms, nil
 		}
 	}
 	return 0, fmt.Errorf("checkpoint: record of a %s does not say when the guest ran", r.Op)

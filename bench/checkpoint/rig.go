@@ -236,12 +236,23 @@ func (r *rig) with(ctx context.Context, req api.SandboxRequest, do func(api.Sand
 	return errors.Join(do(s), r.remove(ctx, s))
 }
 
-// forget removes snapshots that were made of a sandbox, from the first on.
+// forget removes snapshots that were made of a sandbox, from the first on. It waits for
+// those that are still being written.
 func (r *rig) forget(ctx context.Context, first string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
 	defer cancel()
-	_, err := r.client.RemoveSnapshot(ctx, first, true)
-	return err
+	for {
+		_, err := r.client.RemoveSnapshot(ctx, first, true)
+		var e *api.Error
+		if !errors.As(err, &e) || e.Code != api.CodeSnapshotInUse {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 func ms(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }

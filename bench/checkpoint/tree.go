@@ -54,7 +54,7 @@ for d in null zero urandom; do
 	: > "$2/dev/$d"
 	mount --bind "/dev/$d" "$2/dev/$d"
 done
-exec chroot --userspec=10001:10001 "$2" /usr/bin/python3 -B -c "$3"`
+exec "$(PATH=$PATH:/usr/sbin:/sbin command -v chroot)" --userspec=10001:10001 "$2" /usr/bin/python3 -B -c "$3"`
 
 // python runs a Python program and returns what it printed.
 func (t *tree) python(ctx context.Context, program string) (string, error) {

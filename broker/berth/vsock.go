@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"thaw/internal/unixfd"
 )
 
 const vsockName = "vsock"
@@ -73,4 +75,15 @@ func (b *Berth) DialAhead(ctx context.Context, port uint32) (*Conn, error) {
 		return nil, fmt.Errorf("berth: connect to vsock: %w", err)
 	}
 	return newConn(c, port), nil
+}
+
+// Stream returns a connection to a port of the guest, which may be written to while the
+// machine does not run yet, and its other end: for the VMM, which serves it when the
+// machine runs.
+func Stream(port uint32) (*Conn, *os.File, error) {
+	ours, theirs, err := unixfd.PairConn(unixfd.Stream)
+	if err != nil {
+		return nil, nil, fmt.Errorf("berth: connect to vsock: %w", err)
+	}
+	return newConn(ours, port), theirs, nil
 }

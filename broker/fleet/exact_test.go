@@ -58,7 +58,7 @@ func rehearsedIsTemplate(t *testing.T, c Class) {
 			}
 		})
 		if kind == Bound {
-			if _, err := s.become(t.Context(), r.Fleet, h.image); err != nil {
+			if _, err := s.become(t.Context(), r.Fleet, h.image, nil); err != nil {
 				t.Fatal(err)
 			}
 		} else if s.image == nil || s.image.id != id {

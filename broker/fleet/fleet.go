@@ -81,7 +81,7 @@ type Config struct {
 	HotBytes      int64         // of snapshots' memory that stay in memory; 0: 4 GiB
 	DiskBytes     int64         // of the writable disk; 0: 1 GiB
 	ReadyTimeout  time.Duration // of a template's boot; 0: 30 s
-	AckTimeout    time.Duration // from a restore to its acknowledgement; 0: 2 s
+	AckTimeout    time.Duration // from when a machine runs to its acknowledgement; 0: 2 s
 	FreezeTimeout time.Duration // of a checkpoint; 0: 2 s
 	Log           *slog.Logger
 	// Observe is given every record, if it is not nil. It must not block.

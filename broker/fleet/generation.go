@@ -10,6 +10,7 @@ import (
 	"thaw/broker/berth"
 	"thaw/guestinit/agentclient"
 	"thaw/guestinit/agentproto"
+	"thaw/vmm/vmmproc"
 )
 
 // awaken lets a paused machine run with a new generation, and returns the client of
@@ -17,24 +18,56 @@ import (
 // runs: no round trip is waited for between. After an error the machine must be
 // destroyed.
 func (f *Fleet) awaken(ctx context.Context, s *shell, hostname string, c *clock) (*agentclient.Client, uint64, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, f.cfg.AckTimeout, errLate)
-	defer cancel()
-	ctx, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
-
 	ahead, err := s.berth.DialAhead(ctx, agentproto.Port)
 	if err != nil {
 		return nil, 0, err
 	}
-	resumed := make(chan struct{})
-	var running time.Duration // until the guest ran; read after resumed is closed
+	return f.greet(ctx, s, hostname, ahead, c, func(ctx context.Context) error {
+		err := s.proc.Resume(ctx)
+		c.part("acknowledge", []Phase{{"until resumed", ms(time.Since(c.last))}})
+		return err
+	})
+}
+
+// become gives a shell the content of an image and has it run, as awaken does. phase is
+// what the first of it is called in records.
+func (f *Fleet) become(ctx context.Context, s *shell, im *image, hostname, phase string, c *clock) (
+	restored vmmproc.Restored, client *agentclient.Client, generation uint64, err error,
+) {
+	ahead, theirs, err := berth.Stream(agentproto.Port)
+	if err != nil {
+		return restored, nil, 0, err
+	}
+	defer theirs.Close()
+	client, generation, err = f.greet(ctx, s, hostname, ahead, c, func(ctx context.Context) (err error) {
+		restored, err = s.become(ctx, f, im, theirs)
+		theirs.Close() // where it is not served, ours ends
+		c.done(phase, restored.Phases...)
+		return err
+	})
+	return restored, client, generation, err
+}
+
+// greet sends a machine its generation through ahead, has it run by start, and waits for
+// its acknowledgement.
+func (f *Fleet) greet(ctx context.Context, s *shell, hostname string, ahead *berth.Conn, c *clock, start func(ctx context.Context) error) (
+	*agentclient.Client, uint64, error,
+) {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	begun := make(chan struct{})
+	var failed error       // of start; read after begun is closed
+	var deadline time.Time // for the answer; read after begun is closed
 	first := berth.NewStarter(ahead, func() {
 		go func() {
-			defer close(resumed)
-			if err := s.proc.Resume(ctx); err != nil {
-				fail(err)
+			defer close(begun)
+			if failed = start(ctx); failed != nil {
+				fail(failed)
+				return
 			}
-			running = time.Since(c.last)
+			deadline = time.Now().Add(f.cfg.AckTimeout)
+			late := time.AfterFunc(f.cfg.AckTimeout, func() { fail(errLate) })
+			context.AfterFunc(ctx, func() { late.Stop() })
 		}()
 	})
 	client := agentclient.New(s.berth.Dialer(agentproto.Port, first))
@@ -44,9 +77,15 @@ func (f *Fleet) awaken(ctx context.Context, s *shell, hostname string, c *clock)
 		return nil, 0, err
 	}
 	res, err := client.SetGeneration(ctx, g)
-	first.Wait(resumed)
-	if err == nil && ctx.Err() != nil {
-		err = context.Cause(ctx) // an answer that came too late is none
+	first.Wait(begun)
+	switch {
+	case failed != nil:
+		client.Close()
+		return nil, 0, failed
+	case err == nil && time.Now().After(deadline):
+		err = errLate // an answer that came too late is none
+	case err == nil:
+		err = context.Cause(ctx)
 	}
 	if err != nil {
 		client.Close()
@@ -55,7 +94,6 @@ func (f *Fleet) awaken(ctx context.Context, s *shell, hostname string, c *clock)
 		}
 		return nil, 0, fmt.Errorf("fleet: machine of shell %s: %w: %w", s.berth.ID, ErrNotAcknowledged, err)
 	}
-	c.part("acknowledge", []Phase{{"until resumed", ms(running)}})
 	c.part("acknowledge/guest", steps(&res.Steps))
 	c.done("acknowledge")
 	return client, g.Number, nil

@@ -309,7 +309,7 @@ func TestUnrelatedSnapshot(t *testing.T) {
 
 // A guest that never answers is destroyed, and nothing is left of it.
 func TestNoAcknowledgement(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.Pool.Rehearsed = -1; c.AckTimeout = 300 * time.Microsecond })
+	r := newRig(t, func(c *Config) { c.Pool.Rehearsed = -1; c.AckTimeout = time.Nanosecond })
 	id := r.template(small)
 	r.awaitShells(Generic, 2)
 	_, err := r.Restore(t.Context(), RestoreSpec{Snapshot: id})

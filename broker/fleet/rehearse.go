@@ -39,7 +39,7 @@ func (f *Fleet) rehearse(ctx context.Context, template string) (_ *shell, err er
 		}
 	}()
 	c.done("shell")
-	restored, err := s.become(ctx, f, h.image)
+	restored, err := s.become(ctx, f, h.image, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"thaw/broker/fleet/tracker"
+	"thaw/guestinit/agentclient"
+	"thaw/vmm/vmmproc"
 )
 
 // RestoreSpec says what machine is wanted.
@@ -57,19 +59,18 @@ func (f *Fleet) restore(ctx context.Context, spec RestoreSpec, h *held, c *clock
 		spec.MachineID = randomName("m-")
 	}
 	r := Record{Op: OpRestore, Machine: spec.MachineID, Snapshot: h.id, Class: h.class, Shell: s.kind, Overlays: len(h.overlays), Depth: h.depth}
-	if s.image == nil || s.image.id != h.id {
-		restored, err := s.become(ctx, f, h.image)
-		if err != nil {
-			return nil, err
-		}
-		c.done("restore", restored.Phases...)
+	var client *agentclient.Client
+	if s.image != nil && s.image.id == h.id {
+		client, r.Generation, err = f.awaken(ctx, s, spec.Hostname, c)
+	} else {
+		var restored vmmproc.Restored
+		restored, client, r.Generation, err = f.become(ctx, s, h.image, spec.Hostname, "restore", c)
 		r.Private, r.Copied, r.PutBack, r.Dropped = restored.Private, restored.Copied, restored.PutBack, restored.Dropped
 	}
-	client, generation, err := f.awaken(ctx, s, spec.Hostname, c)
 	if err != nil {
 		return nil, err
 	}
-	r.Generation, r.Ack = generation, c.total()
+	r.Ack = c.total()
 	m := &Machine{
 		id: spec.MachineID, fleet: f, shell: s, hostname: spec.Hostname, wanted: spec.Tracker, op: make(chan struct{}, 1),
 		client: client, current: h, overlays: len(h.overlays),

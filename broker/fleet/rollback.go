@@ -41,13 +41,7 @@ func (m *Machine) Rollback(ctx context.Context, snapshot string) (Record, error)
 func (m *Machine) rollback(ctx context.Context, h *held, c *clock) (Record, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, operationTime, errLate)
 	defer cancel()
-	restored, err := m.shell.become(ctx, m.fleet, h.image)
-	if err != nil {
-		h.release()
-		return Record{}, err
-	}
-	c.done("roll back", restored.Phases...)
-	client, generation, err := m.fleet.awaken(ctx, m.shell, m.hostname, c)
+	restored, client, generation, err := m.fleet.become(ctx, m.shell, h.image, m.hostname, "roll back", c)
 	if err != nil {
 		h.release()
 		return Record{}, err

@@ -126,18 +126,21 @@ func (s *shell) fit(im *image) error {
 	return nil
 }
 
-// become gives the shell the content of an image, paused, whatever it is now.
-func (s *shell) become(ctx context.Context, f *Fleet, im *image) (vmmproc.Restored, error) {
+// become gives the shell the content of an image, whatever it is now. It runs then, with
+// stream as a connection to it, or is paused if that is nil.
+func (s *shell) become(ctx context.Context, f *Fleet, im *image, stream *os.File) (vmmproc.Restored, error) {
 	plan := f.images.planOf(im)
 	defer plan.release()
+	given := im.handOver(plan, s.topFile())
+	given.Stream = stream
 	if s.kind != Generic {
-		return s.proc.Rollback(ctx, im.handOver(plan, s.topFile()), nil)
+		return s.proc.Rollback(ctx, given, nil)
 	}
 	if err := s.fit(im); err != nil {
 		return vmmproc.Restored{}, err
 	}
 	s.kind = Bound // also after an error: then it is destroyed
-	return s.proc.Restore(ctx, im.handOver(plan, s.topFile()))
+	return s.proc.Restore(ctx, given)
 }
 
 // destroy gives back all that the shell holds.

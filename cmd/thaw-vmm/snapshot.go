@@ -18,7 +18,7 @@ import (
 func (m machine) Restore(r *vmmproto.Restore, f vmmchild.RestoreFiles) (vmmproto.Restored, error) {
 	image := vmm.Image{
 		State: f.State, Base: f.Base, Overlays: f.Overlays, Pagemap: f.Pagemap, Userfault: f.Userfault,
-		Tracker: dirty.Tracker(r.Tracker),
+		Tracker: dirty.Tracker(r.Tracker), Stream: f.Stream,
 	}
 	for _, layers := range f.Layers {
 		image.Disks = append(image.Disks, vmm.Disk{Layers: layers})

@@ -100,6 +100,16 @@ func (h *Host) accept() {
 	}
 }
 
+// Serve serves a stream Unix socket, of which it takes over the file, as if it had been
+// accepted.
+func (h *Host) Serve(file *os.File) error {
+	socket, err := unixConn(file)
+	if err == nil {
+		go h.serve(socket)
+	}
+	return err
+}
+
 // serve reads the line and connects to the guest.
 func (h *Host) serve(socket *net.UnixConn) {
 	late := time.NewTimer(connectTimeout)

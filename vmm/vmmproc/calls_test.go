@@ -131,8 +131,8 @@ func TestSnapshotFiles(t *testing.T) {
 	if err != nil || r.Private != 8 {
 		t.Errorf("restore: %+v, %v", r, err)
 	}
-	image.Base, image.Overlays = nil, nil
-	if r, err = p.Rollback(ctx, image, file("record")); err != nil || r.Private != 6 {
+	image.Base, image.Overlays, image.Stream = nil, nil, file("stream")
+	if r, err = p.Rollback(ctx, image, file("record")); err != nil || r.Private != 7 {
 		t.Errorf("rollback: %+v, %v", r, err)
 	}
 	save := SaveSpec{State: file("state"), Memory: file("memory"), Tops: []*os.File{file("t1"), file("t2")}}
@@ -144,7 +144,7 @@ func TestSnapshotFiles(t *testing.T) {
 	if _, err := p.Save(ctx, save); err == nil || !strings.Contains(err.Error(), "no such tracker") {
 		t.Errorf("save that is refused: %v", err)
 	}
-	const want = "probe: idle\nrestored from [state plan base o1 o2 a1 b1 b2]\nrestored from [state plan a1 b1 b2 record]\nsaved to [state memory t1 t2]\n"
+	const want = "probe: idle\nrestored from [state plan base o1 o2 a1 b1 b2]\nrestored from [state plan a1 b1 b2 record stream]\nsaved to [state memory t1 t2]\n"
 	if console, err := p.Console(ctx); err != nil || string(console) != want {
 		t.Errorf("console %q, %v", console, err)
 	}

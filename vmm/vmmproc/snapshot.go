@@ -18,6 +18,9 @@ type Image struct {
 	Overlays []*os.File // pages of checkpoints, at most vmmproto.MaxOverlays
 	Disks    []Disk     // with all layers; the last of a writable disk is new, or its content is of no interest
 	Tracker  string     // to start for the next save; empty: pagemap
+	// Stream is an end of a stream socket, served like one that connects to Spec.VsockListener. With it the machine
+	// runs at once, without it stands until [Process.Resume].
+	Stream *os.File
 }
 
 // Restored tells what a restore did. Counts are in pages, and those of a rollback.
@@ -29,12 +32,12 @@ type Restored struct {
 	Dropped bool // dropped rather than compared
 }
 
-// Restore gives a shell the machine that it is to be, paused. After an error the process is of no further use.
+// Restore gives a shell the machine that it is to be. After an error the process is of no further use.
 func (p *Process) Restore(ctx context.Context, i Image) (Restored, error) {
 	return p.restore(ctx, i, false, nil)
 }
 
-// Rollback puts the machine back to where i was saved, in place, and leaves it paused. i has the base of the image that
+// Rollback puts the machine back to where i was saved, in place. i has the base of the image that
 // the process was restored from. Pages that the machine had made its own are written to record, a pageindex.Index,
 // unless that is nil. After an error the process may be of no further use: it ends by itself then.
 func (p *Process) Rollback(ctx context.Context, i Image, record *os.File) (Restored, error) {
@@ -60,7 +63,7 @@ func (p *Process) Rebase(ctx context.Context, i Image) error {
 
 func (p *Process) restore(ctx context.Context, i Image, inPlace bool, record *os.File) (Restored, error) {
 	m := vmmproto.Restore{
-		InPlace: inPlace, Base: i.Base != nil, Overlays: len(i.Overlays), Record: record != nil, Tracker: i.Tracker,
+		InPlace: inPlace, Base: i.Base != nil, Overlays: len(i.Overlays), Record: record != nil, Stream: i.Stream != nil, Tracker: i.Tracker,
 	}
 	files := []*os.File{i.State, i.Plan}
 	if i.Base != nil {
@@ -92,6 +95,9 @@ func (p *Process) restore(ctx context.Context, i Image, inPlace bool, record *os
 	}
 	if record != nil {
 		files = append(files, record)
+	}
+	if i.Stream != nil {
+		files = append(files, i.Stream)
 	}
 	reply, err := p.call(ctx, func(id uint64) vmmproto.Message { m.ID = id; return &m }, files...)
 	if err != nil {

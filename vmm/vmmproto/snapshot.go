@@ -14,13 +14,14 @@ const (
 const MaxOverlays = 16
 
 // Restore gives a shell the machine that it is to be or, InPlace, puts a machine
-// back to where it was saved. It is paused afterwards. Answered by Restored, or
-// by Done with the reason why not.
+// back to where it was saved. With Stream it runs when that is done, else it is
+// paused. Answered by Restored, or by Done with the reason why not.
 //
 // Descriptors, in this order: state; plan; base, if Base; each overlay; each disk's
 // layers, bottom first; the process's page map, if Pagemap; the device that makes
 // userfaultfds, if Userfault; a file for the pages that the machine had made its own,
-// if Record.
+// if Record; a stream Unix socket that is served like those which connect to the vsock
+// listener, if Stream.
 //
 // With Rebase a machine goes on as it is, and has the same image from other files:
 // fewer than its checkpoints have added.
@@ -34,6 +35,7 @@ type Restore struct {
 	Pagemap   bool   `json:"pagemap,omitempty"`
 	Userfault bool   `json:"userfault,omitempty"`
 	Record    bool   `json:"record,omitempty"`
+	Stream    bool   `json:"stream,omitempty"`
 	Tracker   string `json:"tracker,omitempty"` // to start; empty: the VMM's choice
 }
 
@@ -94,7 +96,7 @@ func (m *Restore) Descriptors() int {
 	for _, layers := range m.Layers {
 		n += layers
 	}
-	for _, has := range []bool{m.Base, m.Pagemap, m.Userfault, m.Record} {
+	for _, has := range []bool{m.Base, m.Pagemap, m.Userfault, m.Record, m.Stream} {
 		if has {
 			n++
 		}
@@ -121,7 +123,7 @@ func (m *Restore) Validate() error {
 	switch {
 	case m.Overlays < 0 || m.Overlays > MaxOverlays:
 		return fmt.Errorf("overlays %d: not in 0..%d", m.Overlays, MaxOverlays)
-	case m.Rebase && (m.InPlace || m.Pagemap || m.Userfault || m.Record || m.Tracker != "" || len(m.Layers) > 0):
+	case m.Rebase && (m.InPlace || m.Pagemap || m.Userfault || m.Record || m.Stream || m.Tracker != "" || len(m.Layers) > 0):
 		return fmt.Errorf("rebase: changes nothing but the files of the memory")
 	case len(m.Layers) > MaxDisks:
 		return fmt.Errorf("layers of %d disks, most is %d", len(m.Layers), MaxDisks)

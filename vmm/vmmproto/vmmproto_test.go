@@ -29,7 +29,7 @@ var daemonMessages = []Message{
 	start(), &Ping{1}, &Pause{2}, &Resume{3}, &Stop{4}, &StatsRequest{5}, &ConsoleRequest{6}, &Connected{7}, &Refused{8},
 	&SetBalloon{9, 128}, &MemoryStats{10}, shell(),
 	&Restore{ID: 11, Base: true, Overlays: 2, Layers: []int{1, 3}, Pagemap: true, Userfault: true, Tracker: "uffd-wp-async"},
-	&Restore{ID: 12, InPlace: true, Layers: []int{1}, Record: true},
+	&Restore{ID: 12, InPlace: true, Layers: []int{1}, Record: true, Stream: true},
 	&Restore{ID: 14, Rebase: true, Base: true, Overlays: 3},
 	&Save{ID: 13, Memory: true, Tops: 1, Tracker: "pagemap", CopyAhead: true, Next: "full", Userfault: true, Resume: true},
 	&Save{ID: 15, Memory: true, Tracker: "uffd-wp", WriteProtect: true},

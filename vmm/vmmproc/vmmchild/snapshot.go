@@ -15,6 +15,7 @@ type RestoreFiles struct {
 	Pagemap     *os.File     // or nil
 	Userfault   *os.File     // or nil
 	Record      *os.File     // or nil
+	Stream      *os.File     // or nil
 }
 
 // SaveFiles are the descriptors of a Save.
@@ -48,7 +49,7 @@ func (c *control) restore(m *vmmproto.Restore, files []*os.File) error {
 	for _, n := range m.Layers {
 		f.Layers = append(f.Layers, t.some(n))
 	}
-	f.Pagemap, f.Userfault, f.Record = t.one(m.Pagemap), t.one(m.Userfault), t.one(m.Record)
+	f.Pagemap, f.Userfault, f.Record, f.Stream = t.one(m.Pagemap), t.one(m.Userfault), t.one(m.Record), t.one(m.Stream)
 	restored, err := c.machine.Restore(m, f)
 	if err != nil {
 		return c.done(m.ID, err)

@@ -151,7 +151,7 @@ func (m *machine) Restore(r *vmmproto.Restore, f vmmchild.RestoreFiles) (vmmprot
 	for _, layers := range f.Layers {
 		files = append(files, layers...)
 	}
-	list, err := contents(append(files, f.Record))
+	list, err := contents(append(files, f.Record, f.Stream))
 	if err != nil || !r.InPlace && f.Pagemap == nil {
 		return vmmproto.Restored{}, fmt.Errorf("files %v, page map %v: %w", list, f.Pagemap, err)
 	}
