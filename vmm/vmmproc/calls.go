@@ -107,6 +107,9 @@ func as[T vmmproto.Reply](p *Process, reply vmmproto.Reply) (T, error) {
 
 // call sends a request with its files and waits for its reply.
 func (p *Process) call(ctx context.Context, request func(id uint64) vmmproto.Message, files ...*os.File) (vmmproto.Reply, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("vmmproc: %s: %w", request(0).Kind(), err)
+	}
 	reply := make(chan vmmproto.Reply, 1)
 	p.mu.Lock()
 	p.lastCall++
