@@ -247,8 +247,9 @@ func (f *Fleet) spawn(do func()) {
 	}
 }
 
-// forks bounds how many machines are restored at the same time by one Fork.
-func forks() int { return max(2, runtime.NumCPU()) }
+// forks bounds how many machines are restored at a time by one Fork. More than there are
+// CPUs, because each waits now and then: to be born, or for the kernel.
+func forks() int { return 3 * runtime.NumCPU() }
 
 // randomName makes a name that nobody guesses.
 func randomName(prefix string) string {
