@@ -187,7 +187,7 @@ func (m *machine) close() error {
 // lay maps what the template has.
 func (m *machine) lay() error {
 	for _, r := range m.f.index.Runs {
-		if err := m.mem.MapFile(m.f.base, uint64(r.First)*pageindex.PageSize, uint64(r.Count)*pageindex.PageSize); err != nil {
+		if err := m.mem.MapFile(m.f.base, uint64(r.First)*pageindex.PageSize, uint64(r.First)*pageindex.PageSize, uint64(r.Count)*pageindex.PageSize); err != nil {
 			return err
 		}
 	}

@@ -31,14 +31,14 @@ func Reserve(size uint64) (*Memory, error) {
 	return m, nil
 }
 
-// MapFile lays n bytes of file over reserved memory, at the same offset in both:
-// the guest sees the file's bytes, and what it writes stays its own. offset and n
-// must be multiples of PageSize. Preconditions: the guest does not run.
-func (m *Memory) MapFile(file *os.File, offset, n uint64) error {
-	if offset%PageSize != 0 || n%PageSize != 0 || n == 0 || offset+n < offset || offset+n > m.Size() {
+// MapFile lays n bytes of file, from at on, over reserved memory from offset on: the
+// guest sees the file's bytes, and what it writes stays its own. All must be multiples
+// of PageSize. Preconditions: the guest does not run; the file does not end before.
+func (m *Memory) MapFile(file *os.File, at, offset, n uint64) error {
+	if at%PageSize != 0 || offset%PageSize != 0 || n%PageSize != 0 || n == 0 || offset+n < offset || offset+n > m.Size() {
 		return fmt.Errorf("guestmem: map %d bytes of a file at offset %#x: %w", n, offset, ErrOutOfRange)
 	}
-	if err := mapOver(m.host[offset:offset+n], int(file.Fd()), offset); err != nil {
+	if err := mapOver(m.host[offset:offset+n], int(file.Fd()), at); err != nil {
 		return fmt.Errorf("guestmem: map %d bytes of a file at offset %#x: %w", n, offset, err)
 	}
 	return nil

@@ -1,20 +1,31 @@
 package memimage
 
 import (
+	"os"
+
 	"thaw/internal/pagemap"
 	"thaw/snapshot/pageindex"
 )
 
-// Three sets of pages are told apart by what the bare mapping, with nothing
+// Four sets of pages are told apart by what the bare mapping, with nothing
 // written, shows of them:
 //
 //	image has     bare mapping shows
 //	base's page   the same                 nothing to do
-//	overlay page  base's page or zeros     own     copied in when laid
-//	zeros         base's page              hidden  cleared when laid
+//	overlay page  the same, if mapped      nothing to do
+//	overlay page  another or zeros         own     copied in when laid
+//	zeros         another                  hidden  cleared when laid
 //
 // Own and hidden pages are private right after Lay. When the balloon gives one
-// back it is private no more, and shows what the bare mapping has.
+// back it is private no more, and shows what the bare mapping has. The mapping is that
+// of the image that was laid. For another, to which the machine is rolled back, pages of
+// overlays that were mapped then are own or hidden, or the base's and not shown.
+
+// mapped is a run of an overlay that the memory has mapped.
+type mapped struct {
+	pageindex.Run
+	file os.FileInfo
+}
 
 // hidden returns the pages that the base has and the image has zeros for.
 func (x *Image) hidden() []pagemap.Range {
@@ -22,10 +33,36 @@ func (x *Image) hidden() []pagemap.Range {
 }
 
 // covered returns the pages whose content the bare mapping does not show: own and
-// hidden ones.
+// hidden ones, and those for which it shows an overlay that the image does not have there.
 func (x *Image) covered() []pagemap.Range {
 	own := ranges(x.plan.Memory.Runs, func(r pageindex.Run) bool { return r.Source >= pageindex.FirstOverlay })
-	return union(own, x.hidden())
+	var overlaid []pagemap.Range
+	for _, m := range x.mapped {
+		overlaid = add(overlaid, m.First, m.End())
+	}
+	return subtract(union(union(own, overlaid), x.hidden()), x.shown())
+}
+
+// shown returns the pages of overlays that the bare mapping shows: at the same place of
+// the same file.
+func (x *Image) shown() []pagemap.Range {
+	var list []pagemap.Range
+	runs := x.plan.Memory.Runs
+	for _, m := range x.mapped {
+		for len(runs) > 0 && runs[0].End() <= m.First {
+			runs = runs[1:]
+		}
+		for _, r := range runs {
+			if r.First >= m.End() {
+				break
+			}
+			first, end := max(r.First, m.First), min(r.End(), m.End())
+			if r.Source >= pageindex.FirstOverlay && r.At+(first-r.First) == m.At+(first-m.First) && os.SameFile(x.infos[r.Source-pageindex.FirstOverlay], m.file) {
+				list = add(list, first, end)
+			}
+		}
+	}
+	return list
 }
 
 func notZero(r pageindex.Run) bool { return r.Source != pageindex.Zero }

@@ -162,7 +162,7 @@ func (x *Image) Extend(delta *pageindex.Index, file *os.File) (*Image, error) {
 	if len(x.overlays) == MaxOverlays {
 		return nil, fmt.Errorf("memimage: image has %d overlays already: %w", len(x.overlays), ErrImage)
 	}
-	pages, err := filePages(file)
+	pages, info, err := filePages(file)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func (x *Image) Extend(delta *pageindex.Index, file *os.File) (*Image, error) {
 	out := *x
 	out.plan.Memory = pageindex.Merge(x.plan.Memory, moved)
 	out.overlays = append(slices.Clip(x.overlays), m)
-	out.files = append(slices.Clip(x.files), file)
+	out.files, out.infos = append(slices.Clip(x.files), file), append(slices.Clip(x.infos), info)
 	*x = Image{}
 	return &out, nil
 }

@@ -9,24 +9,40 @@ import (
 	"thaw/snapshot/pageindex"
 )
 
+// mapAbove is from how many pages on a run of an overlay is mapped, which is cheaper than
+// to copy it, and shared by all machines of the image; maxMapped is how many are. Where
+// there are more, only the longer ones are.
+const (
+	mapAbove  = 16
+	maxMapped = 512
+)
+
 // Lay makes the image the content of mem, which nothing has been laid over yet.
 //
-// Only runs of the base that hold data are mapped. The rest stays reserved
+// Of the base, only runs that hold data are mapped. The rest stays reserved
 // memory, which the guest gets in huge pages, and which does not fill holes of the
 // base's file: a write to a hole of a private mapping would make a page in the
-// file first.
+// file first. Of overlays, long runs are mapped, and short ones copied.
 func (x *Image) Lay(mem *guestmem.Memory) error {
 	if err := x.fits(mem); err != nil {
 		return err
 	}
 	for _, r := range x.plan.Base.Runs {
-		if err := mem.MapFile(x.file, uint64(r.First)*pageSize, uint64(r.Count)*pageSize); err != nil {
+		if err := mem.MapFile(x.file, uint64(r.First)*pageSize, uint64(r.First)*pageSize, uint64(r.Count)*pageSize); err != nil {
 			return fmt.Errorf("memimage: lay base: %w", err)
 		}
 	}
-	host := mem.Host()
+	host, long := mem.Host(), x.longRuns()
 	for _, r := range x.plan.Memory.Runs {
-		if r.Source >= pageindex.FirstOverlay {
+		switch {
+		case r.Source < pageindex.FirstOverlay:
+		case r.Count >= long:
+			i := r.Source - pageindex.FirstOverlay
+			if err := mem.MapFile(x.files[i], uint64(r.At)*pageSize, uint64(r.First)*pageSize, uint64(r.Count)*pageSize); err != nil {
+				return fmt.Errorf("memimage: lay overlay: %w", err)
+			}
+			x.mapped = append(x.mapped, mapped{r, x.infos[i]})
+		default:
 			own := host[uint64(r.First)*pageSize:][:uint64(r.Count)*pageSize]
 			populate(own)
 			copy(own, x.bytes(r, r.Count))
@@ -36,6 +52,21 @@ func (x *Image) Lay(mem *guestmem.Memory) error {
 		clear(host[uint64(r.First)*pageSize:][:uint64(r.Count)*pageSize])
 	}
 	return nil
+}
+
+// longRuns returns from how many pages on runs of overlays are mapped.
+func (x *Image) longRuns() uint32 {
+	for long := uint32(mapAbove); ; long *= 2 {
+		n := 0
+		for _, r := range x.plan.Memory.Runs {
+			if r.Source >= pageindex.FirstOverlay && r.Count >= long {
+				n++
+			}
+		}
+		if n <= maxMapped {
+			return long
+		}
+	}
 }
 
 // Hot returns a function that makes the pages which the guest is going to write its own,

@@ -4,10 +4,11 @@
 //
 //	          base      ▓▓▓▓▓▓░░░░▓▓▓▓░░   the template, at the same offsets; ░ zeros
 //	          overlays   █ █     ██    █   pages that checkpoints added, densely
-//	guest's memory      ▓█▓█▓▓░░░██▓▓░░█   private mapping of base, overlays copied in
+//	guest's memory      ▓█▓█▓▓░░░██▓▓░░█   private mapping of base and of long runs of
+//	                                       overlays, the rest of them copied in
 //
 // The guest's memory is a private mapping: a page is the guest's own once it has
-// been written, and until then it is the base's. So what may differ from an image
+// been written, and until then it is the base's or an overlay's. So what may differ from an image
 // is what is private now, or was when the image was laid; only that is looked at.
 package memimage
 
@@ -37,6 +38,8 @@ type Image struct {
 	base     []byte   // read-only mapping of it
 	overlays [][]byte // read-only mappings
 	files    []*os.File
+	infos    []os.FileInfo // of files
+	mapped   []mapped      // what the memory shows besides the base, ascending
 }
 
 // Open opens the image of size bytes that plan describes. base may be nil where
@@ -66,8 +69,9 @@ func open(plan Plan, size uint64, base *os.File, overlays []*os.File, mapping []
 		return nil, fmt.Errorf("memimage: index of %d and %d pages, memory has %d: %w", plan.Memory.Pages, plan.Base.Pages, pages, ErrImage)
 	}
 	sizes := make([]uint32, len(overlays))
+	x.infos = make([]os.FileInfo, len(overlays))
 	for i, f := range overlays {
-		if sizes[i], err = filePages(f); err != nil {
+		if sizes[i], x.infos[i], err = filePages(f); err != nil {
 			return nil, err
 		}
 	}
@@ -77,7 +81,7 @@ func open(plan Plan, size uint64, base *os.File, overlays []*os.File, mapping []
 	if err := plan.Base.Validate(nil); err != nil {
 		return nil, fmt.Errorf("memimage: base: %w", err)
 	}
-	switch have, err := filePages(base); {
+	switch have, _, err := filePages(base); {
 	case err != nil:
 		return nil, err
 	case base == nil && (len(plan.Base.Runs) > 0 || plan.Memory.Count(isBase) > 0):
@@ -102,16 +106,16 @@ func open(plan Plan, size uint64, base *os.File, overlays []*os.File, mapping []
 
 func isBase(source uint16) bool { return source == pageindex.Base }
 
-// filePages is how many whole pages f has.
-func filePages(f *os.File) (uint32, error) {
+// filePages is how many whole pages f has, and which file it is.
+func filePages(f *os.File) (uint32, os.FileInfo, error) {
 	if f == nil {
-		return 0, nil
+		return 0, nil, nil
 	}
 	info, err := f.Stat()
 	if err != nil {
-		return 0, fmt.Errorf("memimage: stat file: %w", err)
+		return 0, nil, fmt.Errorf("memimage: stat file: %w", err)
 	}
-	return uint32(min(uint64(info.Size())/pageSize, 1<<31)), nil
+	return uint32(min(uint64(info.Size())/pageSize, 1<<31)), info, nil
 }
 
 func mapFile(f *os.File, pages uint32) ([]byte, error) {
@@ -136,6 +140,7 @@ func (x *Image) Reopen(plan Plan, base *os.File, overlays []*os.File) (*Image, e
 		if err != nil {
 			return nil, err
 		}
+		next.mapped = x.mapped
 		return next, x.Close()
 	}
 	own := x.base
@@ -143,7 +148,7 @@ func (x *Image) Reopen(plan Plan, base *os.File, overlays []*os.File) (*Image, e
 	if err != nil {
 		return nil, err
 	}
-	x.base = nil
+	x.base, next.mapped = nil, x.mapped
 	return next, x.Close()
 }
 

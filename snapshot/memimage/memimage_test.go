@@ -2,7 +2,6 @@ package memimage
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -140,9 +139,18 @@ func (w *world) run(steps int) []pagemap.Range {
 		page := w.rng.IntN(pages)
 		touched.SetRange(uint64(page)*pageSize, pageSize)
 		now := w.mem.Host()[page*pageSize:][:pageSize]
-		switch w.rng.IntN(5) {
+		switch w.rng.IntN(6) {
 		case 0:
 			clear(now)
+		case 3: // at times long enough to be mapped
+			if w.rng.IntN(8) > 0 {
+				break
+			}
+			n := min(2*mapAbove, pages-page)
+			for i := range n {
+				w.fill(w.mem.Host(), page+i)
+			}
+			touched.SetRange(uint64(page)*pageSize, uint64(n)*pageSize)
 		case 1:
 			now[7]++ // and back: private, not different
 			now[7]--
@@ -243,17 +251,40 @@ func (w *world) now() saved {
 	return saved{plan: Plan{Base: w.image.plan.Base, Memory: w.image.plan.Memory}, overlays: slices.Clone(w.image.files), want: bytes.Clone(w.want)}
 }
 
+// lay has the world go on with a new machine, laid from a checkpoint.
+func (w *world) lay(from saved) {
+	w.t.Helper()
+	mem, err := guestmem.Reserve(pages * pageSize)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { mem.Unmap() })
+	x := w.open(Plan{Base: from.plan.Base, Memory: from.plan.Memory, Hot: hot()}, slices.Clone(from.overlays))
+	if err := x.Lay(mem); err != nil {
+		w.t.Fatal(err)
+	}
+	w.mem, w.image, w.want = mem, x, bytes.Clone(from.want)
+	w.check("laid")
+	x.Hot(mem)()
+	w.check("hot")
+}
+
 // A machine that runs, is saved and is rolled back to any of its checkpoints holds
-// what it held then, and a new machine laid from a checkpoint does too.
+// what it held then, and so does a new machine laid from a checkpoint, which goes on.
 func TestCheckpointsOfARandomMachine(t *testing.T) {
+	runs := 0
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := newWorld(t, seed)
 			list := []saved{w.now()}
-			for step := range 8 {
+			for step := range 12 {
 				w.run(60)
 				w.save(step%2 == 0)
 				list = append(list, w.now())
+				if step%3 == 2 {
+					w.lay(list[w.rng.IntN(len(list))])
+					runs += len(w.image.mapped)
+				}
 				w.run(30)
 				to := list[w.rng.IntN(len(list))]
 				x := w.reopen(to, step%2 == 0)
@@ -262,131 +293,44 @@ func TestCheckpointsOfARandomMachine(t *testing.T) {
 				}
 				w.image, w.want = x, bytes.Clone(to.want)
 				w.check("rolled back")
+				if w.rng.IntN(3) == 0 { // all that was written, dropped: as with a large memory
+					w.dropAll()
+				}
 			}
-			for i, to := range list {
-				mem, err := guestmem.Reserve(pages * pageSize)
-				if err != nil {
-					t.Fatal(err)
-				}
-				x := w.open(Plan{Base: to.plan.Base, Memory: to.plan.Memory, Hot: hot()}, slices.Clone(to.overlays))
-				if err := x.Lay(mem); err != nil {
-					t.Fatal(err)
-				}
-				x.Hot(mem)()
-				if !bytes.Equal(mem.Host(), to.want) {
-					t.Errorf("checkpoint %d, laid: memory differs", i)
-				}
-				mem.Unmap()
+			for _, to := range list {
+				w.lay(to)
 			}
 		})
 	}
-}
-
-func TestRollbackDropsALargeMemory(t *testing.T) {
-	const size = (dropAbove + 100) * pageSize
-	base := memfd(t, nil)
-	if err := base.Truncate(size); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := base.WriteAt([]byte("base"), 5*pageSize); err != nil {
-		t.Fatal(err)
-	}
-	index, err := pageindex.FromHoles(base, size)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mem, err := guestmem.Reserve(size)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer mem.Unmap()
-	x, err := Open(Plan{Base: index, Memory: index, Hot: &pageindex.Index{Pages: index.Pages}}, size, base, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer x.Close()
-	if err := x.Lay(mem); err != nil {
-		t.Fatal(err)
-	}
-	for i := 0; i < size; i += pageSize {
-		mem.Host()[i] = 1
-	}
-	f, err := os.Open("/proc/self/pagemap")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	private, err := pagemap.New(f).Private(mem.Host(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := x.Rollback(mem, private, false, nil)
-	if err != nil || !n.Dropped {
-		t.Fatalf("%+v, %v", n, err)
-	}
-	if got := mem.Host()[5*pageSize:][:4]; string(got) != "base" || mem.Host()[0] != 0 || mem.Host()[size-pageSize] != 0 {
-		t.Errorf("memory is %q, %d, %d", got, mem.Host()[0], mem.Host()[size-pageSize])
+	if runs < 40 {
+		t.Errorf("%d runs of overlays were mapped", runs)
 	}
 }
 
-func TestImageThatDoesNotFit(t *testing.T) {
-	index := func(runs ...pageindex.Run) *pageindex.Index { return &pageindex.Index{Pages: pages, Runs: runs} }
-	none := index()
-	baseRun := pageindex.Run{First: 3, Count: 4, Source: pageindex.Base, At: 3}
-	overlay := pageindex.Run{First: 3, Count: 4, Source: pageindex.FirstOverlay, At: pages - 3}
-	for _, c := range []struct {
-		name     string
-		plan     Plan
-		base     bool
-		overlays int
-	}{
-		{"base is missing", Plan{Base: index(baseRun), Memory: none, Hot: none}, false, 0},
-		{"base's page without base", Plan{Base: none, Memory: index(baseRun), Hot: none}, false, 0},
-		{"overlay is missing", Plan{Base: none, Memory: index(overlay), Hot: none}, false, 0},
-		{"overlay is short", Plan{Base: none, Memory: index(overlay), Hot: none}, false, 1},
-		{"too many overlays", Plan{Base: none, Memory: none, Hot: none}, false, MaxOverlays + 1},
-		{"other size", Plan{Base: &pageindex.Index{Pages: 7}, Memory: &pageindex.Index{Pages: 7}, Hot: none}, false, 0},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			var base *os.File
-			if c.base {
-				base = memfd(t, nil)
-			}
-			var overlays []*os.File
-			for range c.overlays {
-				overlays = append(overlays, memfd(t, nil))
-			}
-			x, err := Open(c.plan, pages*pageSize, base, overlays)
-			if err == nil {
-				x.Close()
-				t.Fatal("it was opened")
-			}
-			if !errors.Is(err, ErrImage) && !errors.Is(err, pageindex.ErrIndex) {
-				t.Errorf("got %v", err)
-			}
-		})
+// dropAll gives every private page back, and has the image put back what the bare mapping
+// does not show.
+func (w *world) dropAll() {
+	w.t.Helper()
+	if err := unix.Madvise(w.mem.Host(), unix.MADV_DONTNEED); err != nil {
+		w.t.Fatal(err)
 	}
+	if _, err := w.image.Rollback(w.mem, nil, false, nil); err != nil {
+		w.t.Fatal(err)
+	}
+	w.check("dropped and put back")
 }
 
-func FuzzDecodePlan(f *testing.F) {
-	run := pageindex.Run{First: 1, Count: 2, Source: pageindex.Base, At: 1}
-	x := &pageindex.Index{Pages: pages, Runs: []pageindex.Run{run}}
-	f.Add(Plan{Base: x, Memory: x, Hot: hot()}.Encode())
-	f.Add([]byte{1, 0, 0, 0})
-	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		p, err := DecodePlan(b, pages)
-		if err != nil {
-			if !errors.Is(err, ErrImage) {
-				t.Errorf("error %v does not wrap ErrImage", err)
-			}
-			return
+// Of more runs than can be mapped, the longer ones are.
+func TestMapsAreBounded(t *testing.T) {
+	x := &Image{plan: Plan{Memory: &pageindex.Index{}}}
+	for i := range uint32(3 * maxMapped) {
+		count := uint32(mapAbove)
+		if i%3 == 0 {
+			count *= 3
 		}
-		if got := p.Encode(); !bytes.Equal(got, b) {
-			t.Errorf("%x was taken, and is %x", b, got)
-		}
-		if x, err := Open(p, pages*pageSize, memfd(t, nil), nil); err == nil {
-			x.Close()
-		}
-	})
+		x.plan.Memory.Runs = append(x.plan.Memory.Runs, pageindex.Run{First: 100 * i, Count: count, Source: pageindex.FirstOverlay})
+	}
+	if n := x.longRuns(); n != 2*mapAbove {
+		t.Errorf("runs of %d pages are mapped", n)
+	}
 }
