@@ -66,8 +66,9 @@ func expression(draw map[string]string) string {
 }
 
 // TestUniqueness: what two forks of one checkpoint draw from the default
-// generators differs, in contexts that wait and in code that runs all the
-// time; what the program seeded does not.
+// generators differs, and what one machine draws before and after a rollback, in
+// contexts that wait and in code that runs all the time; what the program seeded
+// does not. TLS works at once in each.
 func TestUniqueness(t *testing.T) {
 	f := newFleet(t)
 	template, err := f.Template(t.Context(), "dual", fleet.Class{MemoryMiB: 1024, VCPUs: 1})
@@ -86,13 +87,12 @@ func TestUniqueness(t *testing.T) {
 		loops[runtime] = loopIn(t, m, runtime, fmt.Sprintf(g.loop, expression(g.draw)))
 	}
 	time.Sleep(time.Second)
-	forks, _, err := m.Fork(t.Context(), fleet.CheckpointSpec{}, []fleet.RestoreSpec{{}, {}})
+	forks, saved, err := m.Fork(t.Context(), fleet.CheckpointSpec{}, []fleet.RestoreSpec{{}, {}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	drawn := map[string][]map[string]any{}
-	for _, fork := range forks {
-		closeMachine(t, fork)
+	drawIn := func(m *fleet.Machine, restored bool) {
 		for runtime, g := range generators {
 			draw := expression(g.draw)
 			if runtime == "python" {
@@ -100,20 +100,36 @@ func TestUniqueness(t *testing.T) {
 			} else {
 				draw = "console.log(JSON.stringify(" + draw + "))"
 			}
-			drawn[runtime+" context"] = append(drawn[runtime+" context"], parse(t, cellIn(t, fork, contexts[runtime], draw)))
-			drawn[runtime+" loop"] = append(drawn[runtime+" loop"], parse(t, endIn(t, fork, loops[runtime])))
+			drawn[runtime+" context"] = append(drawn[runtime+" context"], parse(t, cellIn(t, m, contexts[runtime], draw)))
+			if restored {
+				drawn[runtime+" loop"] = append(drawn[runtime+" loop"], parse(t, endIn(t, m, loops[runtime])))
+			}
 		}
 	}
+	for _, fork := range forks {
+		closeMachine(t, fork)
+		tlsIn(t, fork, contexts)
+		drawIn(fork, true)
+	}
+	drawIn(m, false)
+	if _, err := m.Rollback(t.Context(), saved.ID); err != nil {
+		t.Fatal(err)
+	}
+	tlsIn(t, m, contexts)
+	drawIn(m, true)
 	for what, d := range drawn {
-		if len(d[0]) < 7 {
-			t.Errorf("%s: only %v was drawn", what, d[0])
+		if len(d[0]) < 7 || len(d) < 3 {
+			t.Errorf("%s: only %v was drawn", what, d)
 		}
 		for name := range d[0] {
-			same := d[0][name] == d[1][name]
+			seen := map[any]bool{}
+			for _, values := range d {
+				seen[values[name]] = true
+			}
 			own := strings.HasPrefix(name, "own")
-			// A loop may have come to its end some steps later in one fork.
-			if !own && same || own && !same && strings.HasSuffix(what, "context") {
-				t.Errorf("%s: %s gives %v and %v", what, name, d[0][name], d[1][name])
+			// A loop may have come to its end some steps later in one machine.
+			if !own && len(seen) < len(d) || own && len(seen) > 1 && strings.HasSuffix(what, "context") {
+				t.Errorf("%s: %s gives %v", what, name, seen)
 			}
 		}
 	}
@@ -194,7 +210,7 @@ func loopIn(t *testing.T, m *fleet.Machine, runtime, source string) uint64 {
 		t.Fatal(err)
 	}
 	id := warmIn(t, m, runtime)
-	argv := []string{map[string]string{"python": "python3", "node": "node"}[runtime], name}
+	argv := []string{map[string]string{"python": "python3", "node": "/usr/bin/node"}[runtime], name}
 	p, err := m.Agent().Run(t.Context(), agentproto.RunRequest{ExecID: id, Argv: argv}, agentclient.ExecIO{})
 	if err != nil {
 		t.Fatal(err)

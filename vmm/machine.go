@@ -47,12 +47,8 @@ type Machine struct {
 	// with, and the guest's page tables in it; nil where they do not matter.
 	image  *memimage.Image
 	tables *pagetable.Tables
-	// topSign is what pages of the top level have; newTops are those with it
-	// among the pages of the save that is being made.
-	topSign pagetable.Sign
-	newTops pagetable.Set
-	at      []byte // the instant of the image, see State
-	track   *dirty.Tracking
+	at     []byte // the instant of the image, see State
+	track  *dirty.Tracking
 	// ahead makes pages that the guest is going to write. It ends before the first pause.
 	ahead sync.WaitGroup
 	// lost: a save has failed half-way, and nobody knows the image.

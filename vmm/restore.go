@@ -223,7 +223,7 @@ func (m *Machine) needTables(s *State, t *pagetable.Tables, p *phases) error {
 		t = m.findTables(tableMemory{m.mem, m.image.Page}, s, setOf(m.image.Index()))
 		p.done("find tables")
 	}
-	m.setTables(t)
+	m.tables = t
 	return nil
 }
 

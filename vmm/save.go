@@ -319,8 +319,9 @@ func (m *Machine) writeState(f *os.File, at *instant) (int64, error) {
 		}
 	}
 	if m.tables != nil {
-		at.tables = m.findTables(tableMemory{m.mem, m.image.Page}, at.state, m.tables.Tops, m.newTops)
-		m.setTables(at.tables)
+		// Tables of the top level are where there were some before, or in pages that changed.
+		at.tables = m.findTables(tableMemory{m.mem, m.image.Page}, at.state, m.tables.Tops, setOf(at.index))
+		m.tables = at.tables
 	}
 	if at.tables != nil {
 		if err := addTables(&w, at.tables, uint32(m.mem.Size()/guestmem.PageSize)); err != nil {

@@ -67,20 +67,6 @@ func setOf(x *pageindex.Index) pagetable.Set {
 	return set
 }
 
-// setTables makes t the tables of the machine's image; nil: they do not matter.
-func (m *Machine) setTables(t *pagetable.Tables) {
-	m.tables, m.topSign = t, pagetable.Sign{}
-	if t == nil {
-		return
-	}
-	first := true
-	t.Tops.All(func(page uint32) {
-		if first {
-			m.topSign, first = pagetable.SignOf(m.image.Page(page)), false
-		}
-	})
-}
-
 // addTables adds the section about page tables to a state file: two indexes, each
 // after its length (32 bits, little endian), whose sources mean nothing.
 func addTables(w *format.Writer, t *pagetable.Tables, pages uint32) error {

@@ -76,24 +76,6 @@ type Tables struct {
 	All  Set // every one
 }
 
-// Sign is a word by which pages can be sorted out at once that are not of the top
-// level. The zero Sign is in no page.
-type Sign struct {
-	entry uint64
-	at    int
-}
-
-// SignOf returns the sign of a page of the top level.
-func SignOf(top []byte) Sign {
-	entry, at := firstEntry(top[half:])
-	return Sign{entry, half + at}
-}
-
-// In says whether a page has the sign.
-func (s Sign) In(b []byte) bool {
-	return s.entry != 0 && binary.LittleEndian.Uint64(b[s.at:]) == s.entry
-}
-
 // Find returns the tables of all address spaces, given the top level that one
 // processor uses: its CR3. tops yields every page that can be one.
 func Find(m Memory, cr3 uint64, tops func(yield func(page uint32))) Tables {

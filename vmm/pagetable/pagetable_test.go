@@ -68,15 +68,6 @@ func TestFind(t *testing.T) {
 		equal(t, "tops", found.Tops, tops)
 		equal(t, "all", found.All, all)
 	}
-	sign := SignOf(m.Page(10))
-	for page := range m.Pages() {
-		if got, want := sign.In(m.Page(page)), page == 10 || page == 12; got != want {
-			t.Errorf("page %d has the sign: %v", page, got)
-		}
-	}
-	if SignOf(m.Page(50)).In(m.Page(50)) {
-		t.Error("a page without a kernel's half has a sign")
-	}
 	equal(t, "no memory there", Find(m, 1<<40, m.every).All, nil)
 	equal(t, "no table there", Find(m, 50*pageSize, m.every).All, nil)
 }
