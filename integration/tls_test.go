@@ -71,7 +71,7 @@ func certificate(t *testing.T) []byte {
 	}
 	now := time.Now()
 	c := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: now.Add(-time.Minute), NotAfter: now.Add(5 * time.Minute),
+		SerialNumber: big.NewInt(1), NotBefore: now.Add(-time.Second), NotAfter: now.Add(5 * time.Minute),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)

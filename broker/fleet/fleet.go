@@ -18,6 +18,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -185,17 +186,8 @@ func setDefaults(c *Config) {
 			*d.value = d.fallback
 		}
 	}
-	for _, d := range []struct {
-		value    *int
-		fallback int
-	}{{&c.Pool.Generic, 2}, {&c.Pool.Rehearsed, 1}} {
-		switch {
-		case *d.value == 0:
-			*d.value = d.fallback
-		case *d.value < 0:
-			*d.value = 0
-		}
-	}
+	c.Pool.Generic = max(0, cmp.Or(c.Pool.Generic, 2))
+	c.Pool.Rehearsed = max(0, cmp.Or(c.Pool.Rehearsed, 1))
 }
 
 // Close destroys all machines and shells, waits for checkpoints that are being

@@ -78,6 +78,12 @@ func (f *Fleet) greet(ctx context.Context, s *shell, hostname string, ahead *ber
 	}
 	res, err := client.SetGeneration(ctx, g)
 	first.Wait(begun)
+	// A machine that was long in the making has been told a clock that is late.
+	if lag := deadline.Add(-f.cfg.AckTimeout).Sub(time.Unix(0, g.Wall)); failed == nil && err == nil && lag > clockSlack {
+		if g, err = f.newGeneration(hostname); err == nil {
+			res, err = client.SetGeneration(ctx, g)
+		}
+	}
 	switch {
 	case failed != nil:
 		client.Close()
@@ -106,6 +112,10 @@ func steps(s *agentproto.GenerationSteps) []Phase {
 		{"hooks", ms(s.Hooks)},
 	}
 }
+
+// clockSlack is how late a machine's clock may be because of the time that its restore
+// took: within the 100 ms that are promised.
+const clockSlack = 70 * time.Millisecond
 
 // errLate is the cause when a guest takes too long.
 var errLate = errors.New("no answer in time")
