@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"encoding/json"
@@ -16,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"thaw/api"
+	"thaw/vmm/spawner"
 )
 
 // startWait is how long a daemon or a machine may take to run, in the lab too.
@@ -112,6 +114,10 @@ func machinesOf(ts *testscript.TestScript, parent int) []int {
 		pid, rest, ok := strings.Cut(string(b), " (thaw-vmm) ")
 		fields := strings.Fields(rest)
 		if !ok || len(fields) < 2 || fields[1] != strconv.Itoa(parent) || fields[0] == "Z" {
+			continue
+		}
+		// The process that machines are born of is none.
+		if args, err := os.ReadFile(filepath.Join(filepath.Dir(p), "cmdline")); err != nil || bytes.Contains(args, []byte("\x00"+spawner.Argument+"\x00")) {
 			continue
 		}
 		n, err := strconv.Atoi(pid)
