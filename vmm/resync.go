@@ -196,10 +196,7 @@ func (c *vcpu) enterProgram() error {
 	if err != nil {
 		return err
 	}
-	if err := c.kvm.SetMSRs([]kvm.MSR{{Index: kvm.MSRPVM}}, nil); err != nil {
-		return fmt.Errorf("vmm: leave native mode: %w", err)
-	}
-	if err := c.stopReports(); err != nil {
+	if err := c.standAlone(); err != nil {
 		return err
 	}
 	setFlat64(&s, programTables)
@@ -217,22 +214,22 @@ func (c *vcpu) enterProgram() error {
 	return c.kvm.SetEvents(kvm.Events{})
 }
 
-// stopReports has KVM forget where the guest wants its clock and its stolen time
-// written: it writes them whenever the processor runs, to memory that has been put
-// back. The state that is set afterwards names the places again.
-func (c *vcpu) stopReports() error {
+// standAlone has the processor leave native mode, and KVM forget where the guest wants
+// its clock and its stolen time written: it writes them whenever the processor runs, to
+// memory that has been put back. The state that is set afterwards names the places again.
+func (c *vcpu) standAlone() error {
 	known, err := c.kvm.StateMSRs()
 	if err != nil {
 		return err
 	}
 	var off []kvm.MSR
-	for _, index := range kvm.ReportMSRs {
+	for _, index := range append([]uint32{kvm.MSRPVM}, kvm.ReportMSRs...) {
 		if slices.Contains(known, index) {
 			off = append(off, kvm.MSR{Index: index})
 		}
 	}
 	if err := c.kvm.SetMSRs(off, func(e *kvm.RefusedMSR) error { return e }); err != nil {
-		return fmt.Errorf("vmm: stop KVM's reports to the guest: %w", err)
+		return fmt.Errorf("vmm: leave native mode, stop KVM's reports to the guest: %w", err)
 	}
 	return nil
 }
