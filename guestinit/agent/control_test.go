@@ -149,6 +149,61 @@ func TestControl(t *testing.T) {
 	}
 }
 
+// Who asks a stream for something while it does what another asked for is served, and a
+// deadline that comes after what it was set for does not end the stream.
+func TestBetween(t *testing.T) {
+	s := newServer(t)
+	e, err := s.launch(agentproto.ExecRequest{Argv: []string{"/bin/sh", "-c", `head -c 400000 /dev/zero; echo >&3; sleep 60`}, Persist: true}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, host := pair(t, s)
+	if ok, err := e.attach(c); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	// The host does not read yet, and all is written: the stream comes to the first on its
+	// way from one read to the next, which finds nothing.
+	if _, err := e.control.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan string, 2)
+	go e.stdout.between(func() {
+		go e.stdout.between(func() { served <- "second" })
+		for len(e.stdout.wants) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(10 * time.Millisecond) // the second's deadline is set
+		served <- "first"
+	})
+	for len(e.stdout.wants) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	go func() {
+		for {
+			if f, err := host.Next(); err != nil || f.Type == agentproto.FrameExit {
+				return
+			}
+		}
+	}()
+	for _, want := range []string{"first", "second"} {
+		select {
+		case got := <-served:
+			if got != want {
+				t.Errorf("%s is served, want %s", got, want)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s is not served", want)
+		}
+	}
+	_ = e.stdout.r.SetReadDeadline(time.Unix(1, 0))
+	select {
+	case <-e.stdout.done:
+		t.Error("the stream ended before the job")
+	case <-time.After(50 * time.Millisecond):
+	}
+	e.abandon()
+}
+
 // Everything that was written before is sent when settle returns.
 func TestSettle(t *testing.T) {
 	s := newServer(t)

@@ -64,7 +64,9 @@ type want struct {
 }
 
 // between has run call do once it has moved all that is in the pipe, and
-// waits for that or for the end of the stream.
+// waits for that or for the end of the stream. run may come upon the want before
+// the deadline is set, and then upon a deadline that nobody means any more: it
+// tells that from the one of stopWaiting by the clock.
 func (o *output) between(do func()) {
 	w := want{do, make(chan struct{})}
 	select {
@@ -79,22 +81,32 @@ func (o *output) between(do func()) {
 	}
 }
 
-// serveWant does what was asked for, if anything was.
-func (o *output) serveWant(buf *buffer) (served bool, err error) {
-	select {
-	case w := <-o.wants:
-		if err := o.copyRest(buf); err != nil {
-			return true, err
+// serveWants does what was asked for. It looks again after each time that it has
+// set the deadline: who asked meanwhile has set it too, and would wait for a read
+// that does not end.
+func (o *output) serveWants(buf *buffer) error {
+	for {
+		select {
+		case w := <-o.wants:
+			if err := o.copyRest(buf); err != nil {
+				return err
+			}
+			o.held = false // only the end of the stream tells
+			w.do()
+			o.rearm()
+			close(w.done)
+		default:
+			return nil
 		}
-		o.held = false // only the end of the stream tells
-		w.do()
-		close(w.done)
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		return true, o.r.SetReadDeadline(o.until)
-	default:
-		return false, nil
 	}
+}
+
+// rearm sets the deadline that stopWaiting wants, and reports whether it is over.
+func (o *output) rearm() (over bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_ = o.r.SetReadDeadline(o.until)
+	return !o.until.IsZero() && !time.Now().Before(o.until)
 }
 
 // dropped returns the bytes that were not delivered: those between head and
@@ -131,19 +143,15 @@ func (o *output) run() {
 // copy reads to the end of the stream. Its errors are those of sending.
 func (o *output) copy(buf *buffer) error {
 	for {
-		if _, err := o.serveWant(buf); err != nil {
+		if err := o.serveWants(buf); err != nil {
 			return err
 		}
 		n, err := o.r.Read(buf[agentproto.HeaderSize:])
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			served, err := o.serveWant(buf)
-			if err != nil {
-				return err
+			if o.rearm() {
+				return errors.Join(o.serveWants(buf), o.copyRest(buf))
 			}
-			if served {
-				continue
-			}
-			return o.copyRest(buf)
+			continue
 		}
 		if n > 0 {
 			if err := o.take(buf, n); err != nil {
