@@ -63,7 +63,8 @@ type Restored struct {
 	Phases []Phase
 }
 
-// Restore gives a shell the machine that it is to be, as it was saved. After an error the shell must not be used any more.
+// Restore gives a shell the machine that it is to be, as it was saved. After an error the
+// shell must not be used any more.
 func (m *Machine) Restore(i Image) (r Restored, err error) {
 	defer i.Close()
 	if !m.cfg.Shell || m.image != nil {
@@ -89,9 +90,9 @@ func (m *Machine) Restore(i Image) (r Restored, err error) {
 	return Restored{Phases: p.list}, err
 }
 
-// Rollback puts the machine back to where an image was saved, in place. The image has the base of the one that the machine was
-// restored from. After an error before anything was changed the machine is
-// paused; later errors end it.
+// Rollback puts the machine back to where an image was saved, in place. The image has the
+// base of the one that the machine was restored from. After an error before anything was
+// changed the machine is paused; later errors end it.
 func (m *Machine) Rollback(i Image, record *os.File) (r Restored, err error) {
 	defer i.Close()
 	if m.image == nil {
@@ -170,12 +171,10 @@ func (m *Machine) open(i *Image, p *phases) (*State, error) {
 		return nil, err
 	}
 	p.done("state file")
-	if !m.stands(state) {
-		if err := m.openMemory(i); err != nil {
-			return nil, err
-		}
-		p.done("open memory")
+	if err := m.openMemory(i); err != nil {
+		return nil, err
 	}
+	p.done("open memory")
 	if i.Pagemap != nil {
 		m.track.SetPagemap(i.Pagemap)
 		i.Pagemap = nil
@@ -186,12 +185,6 @@ func (m *Machine) open(i *Image, p *phases) (*State, error) {
 	}
 	m.lost, m.at = false, state.Instant
 	return state, m.needTables(state, tables, p)
-}
-
-// stands says whether the machine's image is the one that s belongs to already: to map the
-// same files again would cost each page that is compared with them a fault.
-func (m *Machine) stands(s *State) bool {
-	return m.image != nil && !m.lost && len(s.Instant) > 0 && bytes.Equal(s.Instant, m.at)
 }
 
 // openMemory makes the files of i the machine's image.

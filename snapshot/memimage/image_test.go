@@ -119,3 +119,40 @@ func FuzzDecodePlan(f *testing.F) {
 		}
 	})
 }
+
+// An image of the same pages in the same files is the image that there is; any other is not.
+func TestReopenTheSame(t *testing.T) {
+	index := func(runs ...pageindex.Run) *pageindex.Index { return &pageindex.Index{Pages: pages, Runs: runs} }
+	baseRun, overlayRun := pageindex.Run{First: 3, Count: 4, Source: pageindex.Base, At: 3}, pageindex.Run{First: 9, Count: 2, Source: pageindex.FirstOverlay}
+	plan := Plan{Base: index(baseRun), Memory: index(baseRun, overlayRun), Hot: index()}
+	base, overlay := memfd(t, nil), memfd(t, nil)
+	defer base.Close()
+	defer overlay.Close()
+	fewer := plan
+	fewer.Memory = index(baseRun)
+	for name, c := range map[string]struct {
+		plan          Plan
+		base, overlay *os.File
+		same          bool
+	}{
+		"same":                       {plan, dup(t, base), dup(t, overlay), true},
+		"other pages":                {fewer, dup(t, base), dup(t, overlay), false},
+		"other base":                 {plan, memfd(t, nil), dup(t, overlay), false},
+		"other file of same content": {plan, dup(t, base), memfd(t, nil), false},
+	} {
+		x, err := Open(plan, pages*pageSize, dup(t, base), []*os.File{dup(t, overlay)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, err := x.Reopen(c.plan, c.base, []*os.File{c.overlay})
+		if err != nil || (next == x) != c.same {
+			t.Errorf("%s: same %t, %v", name, next == x, err)
+		}
+		if c.same && c.base.Close() == nil {
+			t.Errorf("%s: a file was left open", name)
+		}
+		if err := next.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

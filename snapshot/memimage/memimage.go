@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -131,9 +132,16 @@ func mapFile(f *os.File, pages uint32) ([]byte, error) {
 }
 
 // Reopen opens an image in the place of x, which is closed, and takes over the
-// mapping of the base, if it is the same file: its page tables are hot. After an
-// error x is as it was.
+// mapping of the base, if it is the same file: its page tables are hot. If all is
+// the same it returns x. After an error x is as it was.
 func (x *Image) Reopen(plan Plan, base *os.File, overlays []*os.File) (*Image, error) {
+	if x.is(plan, base, overlays) {
+		x.plan = plan
+		for _, f := range append(overlays, base) {
+			f.Close()
+		}
+		return x, nil
+	}
 	size := uint64(x.plan.Memory.Pages) * pageSize
 	if base == nil || x.file == nil || !sameFile(base, x.file) {
 		next, err := Open(plan, size, base, overlays)
@@ -150,6 +158,19 @@ func (x *Image) Reopen(plan Plan, base *os.File, overlays []*os.File) (*Image, e
 	}
 	x.base, next.mapped = nil, x.mapped
 	return next, x.Close()
+}
+
+// is says whether x has the pages of plan in these files already.
+func (x *Image) is(plan Plan, base *os.File, overlays []*os.File) bool {
+	if base == nil || x.file == nil || len(overlays) != len(x.files) || !sameFile(base, x.file) {
+		return false
+	}
+	for i, f := range overlays {
+		if !sameFile(f, x.files[i]) {
+			return false
+		}
+	}
+	return slices.Equal(plan.Memory.Runs, x.plan.Memory.Runs) && slices.Equal(plan.Base.Runs, x.plan.Base.Runs)
 }
 
 func sameFile(a, b *os.File) bool {
