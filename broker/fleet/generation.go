@@ -56,8 +56,8 @@ func (f *Fleet) greet(ctx context.Context, s *shell, hostname string, ahead *ber
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	begun := make(chan struct{})
-	var failed error       // of start; read after begun is closed
-	var deadline time.Time // for the answer; read after begun is closed
+	var failed error      // of start; read after begun is closed
+	var running time.Time // since when the machine runs; read after begun is closed
 	first := berth.NewStarter(ahead, func() {
 		go func() {
 			defer close(begun)
@@ -65,7 +65,7 @@ func (f *Fleet) greet(ctx context.Context, s *shell, hostname string, ahead *ber
 				fail(failed)
 				return
 			}
-			deadline = time.Now().Add(f.cfg.AckTimeout)
+			running = time.Now()
 			late := time.AfterFunc(f.cfg.AckTimeout, func() { fail(errLate) })
 			context.AfterFunc(ctx, func() { late.Stop() })
 		}()
@@ -79,7 +79,7 @@ func (f *Fleet) greet(ctx context.Context, s *shell, hostname string, ahead *ber
 	res, err := client.SetGeneration(ctx, g)
 	first.Wait(begun)
 	// A machine that was long in the making has been told a clock that is late.
-	if lag := deadline.Add(-f.cfg.AckTimeout).Sub(time.Unix(0, g.Wall)); failed == nil && err == nil && lag > clockSlack {
+	if failed == nil && err == nil && running.Sub(time.Unix(0, g.Wall)) > clockSlack {
 		if g, err = f.newGeneration(hostname); err == nil {
 			res, err = client.SetGeneration(ctx, g)
 		}
@@ -88,7 +88,7 @@ func (f *Fleet) greet(ctx context.Context, s *shell, hostname string, ahead *ber
 	case failed != nil:
 		client.Close()
 		return nil, 0, failed
-	case err == nil && time.Now().After(deadline):
+	case err == nil && time.Since(running) > f.cfg.AckTimeout:
 		err = errLate // an answer that came too late is none
 	case err == nil:
 		err = context.Cause(ctx)

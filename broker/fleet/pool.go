@@ -66,7 +66,8 @@ func (p *pool) note(c Class, template string) {
 }
 
 // take returns a shell for an image: a rehearsed one of its template if there is one, and
-// kind is not Generic, else a generic one; with dirty rings, a new one. done: the keeper may use the CPUs again.
+// kind is not Generic, else a generic one; with dirty rings, a new one. done: the keeper
+// may use the CPUs again.
 func (p *pool) take(ctx context.Context, im *image, kind Kind, rings bool) (s *shell, done func(), err error) {
 	p.mu.Lock()
 	if p.closed {
