@@ -56,6 +56,9 @@ func Ask(conn *os.File, r Request, stderr, control, cgroup *os.File) (pid int, p
 		return 0, nil, fmt.Errorf("spawner: answer: %w", err)
 	}
 	if n < answerHeader {
+		for _, f := range got {
+			f.Close()
+		}
 		return 0, nil, fmt.Errorf("spawner: answer of %d bytes: %w", n, io.ErrUnexpectedEOF)
 	}
 	pid = int(binary.LittleEndian.Uint32(buf))
