@@ -105,7 +105,7 @@ func checkLibrary(t *testing.T, raw []byte, exports []string) {
 		known := strings.HasPrefix(s.Name, "napi_") || strings.HasPrefix(s.Name, "RAND_") || s.Library == "libc.so.6" || s.Name == "__gmon_start__" ||
 			strings.HasPrefix(s.Name, "_ITM_")
 		if !known || s.Version > "GLIBC_2.34" && strings.HasPrefix(s.Version, "GLIBC_2.3") {
-			t.Errorf("needs %s@%s of %s", s.Name, s.Version, s.Library)
+			t.Errorf("needs %s, version %q, of %q", s.Name, s.Version, s.Library)
 		}
 	}
 	symbols, err := f.DynamicSymbols()

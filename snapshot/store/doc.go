@@ -1,14 +1,14 @@
-// Package store keeps snapshots in a folder, one directory each.
+// Package store keeps snapshots in a folder, one directory each. Below its root:
 //
-//	<root>/lock                flock of the daemon that has the store open
-//	<root>/snapshots/<id>/     a snapshot, complete
+//	lock                       flock of the daemon that has the store open
+//	snapshots/<id>/            a snapshot, complete
 //	    manifest.json          what it is and which files it has, with digests
 //	    state                  the machine's state, as the VMM wrote it (package format)
 //	    index                  where each page is, over the whole chain (package pageindex)
 //	    memory, memory.sum     the pages it adds, and their digests (package layer)
 //	    disk.<id>, disk.<id>.sum
-//	<root>/work/<id>/          being written, or being removed
-//	<root>/work/plan-<id>/     several snapshots that come or go together (package plan)
+//	work/<id>/                 being written, or being removed
+//	work/plan-<id>/            several snapshots that come or go together (package plan)
 //
 // A snapshot appears by one rename and disappears by one: a crash at any instant
 // leaves the old or the new state.
