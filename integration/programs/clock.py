@@ -48,18 +48,23 @@ for t in threads:
     t.start()
 first = generation()
 print("up", flush=True)
-before = time.monotonic()
-step = 0.0
+
+
+def clocks():
+    return {"wall": time.time(), "monotonic": time.monotonic(), "boot": time.clock_gettime(time.CLOCK_BOOTTIME)}
+
+
+# The machine may be frozen anywhere here, with the clocks set under way between
+# two statements. What was read before a generation that was still the first one
+# is surely from before the freeze.
+before = reading = clocks()
 while generation() == first:
-    last, before = before, time.monotonic()
-    step = max(step, before - last)
-    wall, monotonic, boot = time.time(), before, time.clock_gettime(time.CLOCK_BOOTTIME)
+    before, reading = reading, clocks()
     time.sleep(0.001)
-seen = time.monotonic()
-jump = {
-    "wall": time.time() - wall, "monotonic": seen - monotonic,
-    "boot": time.clock_gettime(time.CLOCK_BOOTTIME) - boot, "back": seen < monotonic,
-}
+after = clocks()
+seen = after["monotonic"]
+jump = {name: after[name] - before[name] for name in after}
+jump["back"] = after["monotonic"] < reading["monotonic"]
 if jump["wall"] < 3600:
     threads.pop()  # it has an hour to wait
 for t in threads:
