@@ -47,7 +47,7 @@ func rehearsedIsTemplate(t *testing.T, c Class) {
 		if kind == Bound {
 			want = Generic
 		}
-		s, done, err := r.pool.take(t.Context(), h.image, want, false)
+		s, done, err := r.takeShell(t.Context(), h.image, want, false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -35,28 +35,23 @@ import (
 	"thaw/broker/berth"
 	"thaw/broker/boot"
 	"thaw/broker/fleet/digest"
+	"thaw/broker/fleet/pool"
 	"thaw/internal/hostinfo"
 	"thaw/snapshot/hot"
 	"thaw/snapshot/store"
 )
 
 // Class is a size of machines. Shells and templates are made per class.
-type Class struct {
-	MemoryMiB int64 `json:"memory_mib"` // 256, 512, 1024 or 4096 in production; of the machine
-	VCPUs     int   `json:"vcpus"`      // 1, 2 or 4
-}
-
-// String names the class in logs.
-func (c Class) String() string { return fmt.Sprintf("%dMiB-%dcpu", c.MemoryMiB, c.VCPUs) }
+type Class = pool.Class
 
 // Kind is what a shell was when a restore took it.
-type Kind string
+type Kind = pool.Kind
 
 // Kinds of shells.
 const (
-	Generic   Kind = "generic"
-	Bound     Kind = "bound"
-	Rehearsed Kind = "rehearsed"
+	Generic   = pool.Generic
+	Bound     = pool.Bound
+	Rehearsed = pool.Rehearsed
 )
 
 // Pool says how many shells are kept ready.
@@ -122,7 +117,7 @@ type Fleet struct {
 	generation atomic.Uint64
 	hot        *hot.Cache
 	images     *images
-	pool       *pool
+	pool       *pool.Pool[*shell]
 
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc
@@ -156,7 +151,7 @@ func New(cfg Config) (*Fleet, error) {
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.hot = hot.New(cfg.HotBytes)
 	f.images = newImages(f)
-	f.pool = newPool(f)
+	f.pool = f.newPool()
 	return f, nil
 }
 
@@ -211,7 +206,7 @@ func (f *Fleet) Close(ctx context.Context) error {
 		closing.Go(func() { errs[i] = m.Close(ctx) })
 	}
 	closing.Wait()
-	f.pool.close()
+	f.closePool()
 	done := make(chan struct{})
 	go func() { f.work.Wait(); close(done) }()
 	select {

@@ -162,18 +162,11 @@ func (r *rig) awaitShells(kind Kind, n int) {
 	r.t.Helper()
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		have := 0
-		r.pool.mu.Lock()
-		for _, list := range r.pool.rehearsed {
-			if kind == Rehearsed {
-				have += len(list)
+		for _, c := range r.Shells() {
+			if c.Kind == kind {
+				have += c.Ready
 			}
 		}
-		for _, list := range r.pool.generic {
-			if kind == Generic {
-				have += len(list)
-			}
-		}
-		r.pool.mu.Unlock()
 		if have >= n {
 			return
 		}

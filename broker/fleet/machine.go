@@ -228,7 +228,7 @@ func (m *Machine) Close(ctx context.Context) error {
 		m.fleet.mu.Lock()
 		delete(m.fleet.machines, m)
 		m.fleet.mu.Unlock()
-		m.fleet.pool.poke()
+		m.fleet.pool.Poke()
 	})
 	return m.closeErr
 }

@@ -90,7 +90,7 @@ func TestNothingOfTheRehearsalIsLeft(t *testing.T) {
 	for _, kind := range []Kind{Rehearsed, Generic} {
 		r.awaitShells(Rehearsed, 1)
 		if kind == Generic {
-			r.pool.drop(id)
+			r.pool.Drop(id)
 		}
 		time.Sleep(2 * time.Second) // time for shells
 		began := time.Now()

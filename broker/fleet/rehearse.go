@@ -8,12 +8,10 @@ import (
 
 	"thaw/broker/fleet/files"
 	"thaw/broker/fleet/play"
+	"thaw/broker/fleet/pool"
 	"thaw/snapshot/layer"
 	"thaw/snapshot/store"
 )
-
-// errNoTemplate says that a template is gone.
-var errNoTemplate = errors.New("template is gone")
 
 // rehearse makes a shell that is bound to a template, lets it run once, and rolls it
 // back, once for each thing that a job may start with: it is the template again, byte for byte, with hot page tables. Nothing of what
@@ -21,7 +19,7 @@ var errNoTemplate = errors.New("template is gone")
 func (f *Fleet) rehearse(ctx context.Context, template string) (_ *shell, err error) {
 	h, err := f.images.get(ctx, template)
 	if errors.Is(err, store.ErrNotFound) {
-		return nil, fmt.Errorf("fleet: rehearse: %w: %w", errNoTemplate, err)
+		return nil, fmt.Errorf("fleet: rehearse: %w: %w", pool.ErrGone, err)
 	}
 	if err != nil {
 		return nil, err

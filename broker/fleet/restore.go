@@ -17,7 +17,7 @@ type RestoreSpec struct {
 	MachineID string // in records; empty: made up
 	Snapshot  string // template or checkpoint
 	Hostname  string // empty: "thaw"
-	Shell     Kind   // Generic: no rehearsed one, even if there is; else the best there is
+	Shell     Kind   // the best kind that is taken; empty: the best there is
 	// Tracker finds the changed pages of its checkpoints; empty: the fleet's choice. One that
 	// needs a machine made for it has no shell that waits.
 	Tracker string
@@ -42,7 +42,7 @@ func (f *Fleet) Restore(ctx context.Context, spec RestoreSpec) (*Machine, error)
 // restore is Restore with an open image, which is the machine's from then on, also
 // after an error.
 func (f *Fleet) restore(ctx context.Context, spec RestoreSpec, h *held, c *clock) (_ *Machine, err error) {
-	s, done, err := f.pool.take(ctx, h.image, spec.Shell, tracker.NeedsRings(spec.Tracker))
+	s, done, err := f.takeShell(ctx, h.image, spec.Shell, tracker.NeedsRings(spec.Tracker))
 	if err != nil {
 		h.release()
 		return nil, err

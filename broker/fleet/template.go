@@ -58,7 +58,7 @@ func (f *Fleet) Template(ctx context.Context, image string, c Class) (string, er
 		return "", fmt.Errorf("fleet: wait for template: %w", context.Cause(ctx))
 	}
 	if b.err == nil {
-		f.pool.use(c, b.id)
+		f.pool.Use(c, b.id)
 	}
 	return b.id, b.err
 }
