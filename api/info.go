@@ -36,8 +36,8 @@ type Tracker struct {
 // ShellCount counts the shells of a kind that wait.
 type ShellCount struct {
 	MachineClass
-	Shell    Shell  `json:"shell" enum:"generic,rehearsed"`
-	Snapshot string `json:"snapshot,omitempty" doc:"Template of rehearsed shells"`
+	Shell    Shell  `json:"shell" enum:"generic,bound,rehearsed"`
+	Snapshot string `json:"snapshot,omitempty" doc:"Template of bound and rehearsed shells"`
 	Ready    int    `json:"ready"`
 	Wanted   int    `json:"wanted" doc:"As many are kept ready while the host is idle"`
 }

@@ -12,7 +12,7 @@ type SandboxRequest struct {
 	Policy          string `json:"policy,omitempty" doc:"When it is checkpointed by itself, after a cell or a program: never, every-step, every:N or when-changed" maxLength:"64" example:"every:5"`
 	Tracker         string `json:"tracker,omitempty" doc:"What finds the changed pages of its checkpoints, of those that this host has (/v1/info); the daemon chooses unless said" enum:"pagemap,dirty-log,dirty-log-kept,dirty-ring,uffd-wp,uffd-wp-async,full"`
 	// Shell is for measurements. The sandbox's record tells what served it.
-	Shell Shell `json:"shell,omitempty" doc:"For measurements: generic leaves rehearsed shells alone, rehearsed takes one if it is ready, as without this" enum:"generic,rehearsed"`
+	Shell Shell `json:"shell,omitempty" doc:"For measurements: the best kind of shell that it may be made of, from generic over bound to rehearsed; a lesser one if none of the kind is ready. Without this: rehearsed" enum:"generic,bound,rehearsed"`
 }
 
 // SandboxState is where a sandbox is in its life.

@@ -81,7 +81,7 @@ func (f *fakeFleet) Restore(_ context.Context, spec RestoreSpec) (WarmMachine, e
 	}
 	f.generation++
 	shell := api.ShellRehearsed
-	if spec.Shell == api.ShellGeneric {
+	if spec.Shell != "" {
 		shell = spec.Shell
 	}
 	m := &fakeWarm{

@@ -95,7 +95,7 @@ func TestSandboxLife(t *testing.T) {
 // A measurement names the shell that is to serve it.
 func TestSandboxOfAShell(t *testing.T) {
 	b := withFleet(t, newFakeFleet())
-	for _, shell := range []api.Shell{api.ShellGeneric, api.ShellRehearsed} {
+	for _, shell := range []api.Shell{api.ShellGeneric, api.ShellBound, api.ShellRehearsed} {
 		if s := sandboxOf(t, b, api.SandboxRequest{Image: "python", Shell: shell}); s.Record.Shell != shell {
 			t.Errorf("asked for %s: %+v", shell, s.Record)
 		}

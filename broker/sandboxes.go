@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,9 +51,9 @@ func (b *Broker) CreateSandbox(ctx context.Context, tenant string, r api.Sandbox
 	switch {
 	case (r.Image == "") == (r.Snapshot == ""):
 		return api.Sandbox{}, api.Errorf(api.CodeRequestInvalid, "name either an image or a snapshot")
-	case r.Shell != "" && r.Shell != api.ShellGeneric && r.Shell != api.ShellRehearsed:
+	case !slices.Contains([]api.Shell{"", api.ShellGeneric, api.ShellBound, api.ShellRehearsed}, r.Shell):
 		return api.Sandbox{}, api.Errorf(api.CodeRequestInvalid, "a sandbox cannot be made of a %.32q shell", r.Shell).
-			WithRemedy("%s or %s", api.ShellGeneric, api.ShellRehearsed)
+			WithRemedy("%s, %s or %s", api.ShellGeneric, api.ShellBound, api.ShellRehearsed)
 	case r.Snapshot != "" && (r.MemoryMiB != 0 || r.VCPUs != 0):
 		return api.Sandbox{}, api.Errorf(api.CodeRequestInvalid, "a snapshot has its own memory and vCPUs")
 	case r.Snapshot != "":

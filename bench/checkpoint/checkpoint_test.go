@@ -37,7 +37,7 @@ func TestMetricIsTheDocumentedObject(t *testing.T) {
 
 func TestEveryMetricOfTheTable(t *testing.T) {
 	want := strings.Fields(`restore_ack_ms restore_rehearsed_ack_ms restore_python_ms restore_node_ms restore_rehearsed_python_ms
-		restore_rehearsed_pandas_ms restore_rehearsed_node_ms pause_8mb_ms pause_256mb_ms rollback_ms rollback_ack_ms rollback_python_ms
+		restore_rehearsed_pandas_ms restore_rehearsed_node_ms restore_bound_ack_ms restore_bound_python_ms pause_8mb_ms pause_256mb_ms rollback_ms rollback_ack_ms rollback_python_ms
 		fork100_ms fork100_python_ms jobs_per_s touch_128mb_ms pandas_1m_vs_host chain_depth_ratio delta_trivial_kib pss_per_fork_mib`)
 	var got []string
 	for _, p := range (&rig{}).parts() {

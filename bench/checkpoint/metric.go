@@ -35,6 +35,8 @@ type Phase struct {
 const (
 	restoreAck       = "restore_ack_ms"
 	restoreReAck     = "restore_rehearsed_ack_ms"
+	restoreBoundAck  = "restore_bound_ack_ms"
+	restoreBoundPy   = "restore_bound_python_ms"
 	restorePython    = "restore_python_ms"
 	restoreNode      = "restore_node_ms"
 	restoreRePython  = "restore_rehearsed_python_ms"

@@ -29,13 +29,12 @@ func open(ctx context.Context, cfg Config, kind string, warning func(string)) (_
 	for _, w := range busy {
 		warning(w)
 	}
-	kernelPath := cfg.Kernel
-	if kernelPath == "" {
+	if r.kernel = cfg.Kernel; r.kernel == "" {
 		k, err := kernel.Tuned(ctx, cfg.Progress)
 		if err != nil {
 			return nil, "", err
 		}
-		kernelPath = k.Path
+		r.kernel = k.Path
 	}
 	for _, image := range []string{imagePython, imageNode} {
 		if _, err := rootfs.Build(ctx, image, cfg.Progress); err != nil {
@@ -51,7 +50,7 @@ func open(ctx context.Context, cfg Config, kind string, warning func(string)) (_
 		}
 	}
 	if err == nil {
-		err = r.start(ctx, kernelPath)
+		err = r.start(ctx, shells{generic: genericShells, rehearsed: rehearsedShells})
 	}
 	if err != nil {
 		return nil, "", errors.Join(err, r.end())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"thaw/api"
@@ -59,6 +60,26 @@ func (r *rig) rehearsedPandas(ctx context.Context) ([]Metric, error) {
 func (r *rig) rehearsedNode(ctx context.Context) ([]Metric, error) {
 	return r.restores(ctx, restoring{
 		shell: api.ShellRehearsed, image: imageNode, source: nodeCell, want: nodeOut, out: restoreReNode, floor: (*floor.Floor).Enter,
+	})
+}
+
+// boundPython measures at a daemon of its own, which keeps a bound shell too: the others'
+// figures stay those of a daemon that keeps none, as it is by default.
+func (r *rig) boundPython(ctx context.Context) (_ []Metric, err error) {
+	lower, err := r.floorOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	own := &rig{cfg: r.cfg, n: r.n, kernel: r.kernel, raw: r.raw, floor: lower, templates: map[string]bool{}}
+	if own.dir, err = os.MkdirTemp(r.dir, "bound-"); err != nil {
+		return nil, fmt.Errorf("checkpoint: make temporary folder: %w", err)
+	}
+	if err := own.start(ctx, shells{bound: 1, rehearsed: 1}); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, own.daemon.Stop()) }()
+	return own.restores(ctx, restoring{
+		shell: api.ShellBound, image: imagePython, source: pythonCell, want: pythonOut, ack: restoreBoundAck, out: restoreBoundPy, floor: (*floor.Floor).Enter,
 	})
 }
 

@@ -37,6 +37,7 @@ const (
 type rig struct {
 	cfg    Config
 	dir    string // temporary
+	kernel string // path
 	n      int    // samples of most metrics
 	daemon *daemon.Daemon
 	client *client.Client
@@ -50,10 +51,13 @@ func (r *rig) say(format string, args ...any) {
 	fmt.Fprintf(r.cfg.Progress, "bench: "+format+"\n", args...)
 }
 
+// shells says how many of each kind a daemon keeps ready.
+type shells struct{ generic, bound, rehearsed int }
+
 // start starts the daemon.
-func (r *rig) start(ctx context.Context, kernel string) (err error) {
-	r.daemon, err = daemon.Start(ctx, daemon.Config{Bin: r.cfg.Bin, Dir: r.dir, Kernel: kernel, Args: []string{
-		fmt.Sprintf("--generic-shells=%d", genericShells), fmt.Sprintf("--rehearsed-shells=%d", rehearsedShells),
+func (r *rig) start(ctx context.Context, n shells) (err error) {
+	r.daemon, err = daemon.Start(ctx, daemon.Config{Bin: r.cfg.Bin, Dir: r.dir, Kernel: r.kernel, Args: []string{
+		fmt.Sprintf("--generic-shells=%d", n.generic), fmt.Sprintf("--bound-shells=%d", n.bound), fmt.Sprintf("--rehearsed-shells=%d", n.rehearsed),
 		fmt.Sprintf("--overcommit=%d", overcommit),
 	}})
 	if err == nil {

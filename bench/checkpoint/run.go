@@ -45,6 +45,7 @@ func (r *rig) parts() []part {
 		{[]string{restoreReAck, restoreRePython}, r.rehearsedPython},
 		{[]string{restoreRePandas}, r.rehearsedPandas},
 		{[]string{restoreReNode}, r.rehearsedNode},
+		{[]string{restoreBoundAck, restoreBoundPy}, r.boundPython},
 		{[]string{pause8}, r.pause8MB},
 		{[]string{pause256}, r.pause256MB},
 		{[]string{rollbackRuns, rollbackAck, rollbackPython}, r.rollbacks},

@@ -22,9 +22,9 @@ import (
 	"thaw/vmm/vmmproc"
 )
 
-// A rehearsed shell, as the pool makes them, is the template byte for byte: its memory
-// is the template's file, and its processors, chips, devices and disks are those of a
-// shell over which the template was laid a moment ago and which has never run.
+// A bound and a rehearsed shell, as the pool makes them, are the template byte for byte:
+// their memory is the template's file, and their processors, chips, devices and disks are
+// those of a shell over which the template was laid a moment ago.
 func TestRehearsedShellIsTheTemplate(t *testing.T) {
 	for _, c := range []Class{small, {MemoryMiB: 512, VCPUs: 2}} {
 		t.Run(c.String(), func(t *testing.T) { rehearsedIsTemplate(t, c) })
@@ -32,8 +32,9 @@ func TestRehearsedShellIsTheTemplate(t *testing.T) {
 }
 
 func rehearsedIsTemplate(t *testing.T, c Class) {
-	r := newRig(t, nil)
+	r := newRig(t, func(c *Config) { c.Pool.Bound = 1 })
 	id := r.template(c)
+	r.awaitShells(Bound, 1)
 	r.awaitShells(Rehearsed, 1)
 	h, err := r.images.get(t.Context(), id)
 	if err != nil {
@@ -42,12 +43,8 @@ func rehearsedIsTemplate(t *testing.T, c Class) {
 	defer h.release()
 
 	var states []vmm.State
-	for _, kind := range []Kind{Bound, Rehearsed} {
-		want := Rehearsed
-		if kind == Bound {
-			want = Generic
-		}
-		s, done, err := r.takeShell(t.Context(), h.image, want, false)
+	for _, kind := range []Kind{Generic, Bound, Rehearsed} {
+		s, done, err := r.takeShell(t.Context(), h.image, kind, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,15 +54,15 @@ func rehearsedIsTemplate(t *testing.T, c Class) {
 				t.Error(err)
 			}
 		})
-		if kind == Bound {
+		if s.kind != kind {
+			t.Fatalf("the shell is %s", s.kind)
+		}
+		if kind == Generic {
 			if _, err := s.become(t.Context(), r.Fleet, h.image, nil); err != nil {
 				t.Fatal(err)
 			}
 		} else if s.image == nil || s.image.id != id {
 			t.Fatal("the shell is of no template")
-		}
-		if s.kind != kind {
-			t.Fatalf("the shell is %s", s.kind)
 		}
 		differ, top := differing(t, s, h.image), blocks(t, s.topFile())
 		state := saved(t, s, h.image)
@@ -78,8 +75,10 @@ func rehearsedIsTemplate(t *testing.T, c Class) {
 		withoutTime(&state)
 		states = append(states, state)
 	}
-	if diff := cmp.Diff(states[0], states[1]); diff != "" {
-		t.Errorf("laid over (-) and rehearsed (+) differ:\n%s", diff)
+	for i, kind := range []Kind{Bound, Rehearsed} {
+		if diff := cmp.Diff(states[0], states[i+1]); diff != "" {
+			t.Errorf("laid over (-) and %s (+) differ:\n%s", kind, diff)
+		}
 	}
 }
 

@@ -9,7 +9,7 @@
 // objects made ahead. There are three kinds, named in every record:
 //
 //	generic     of a class; can become any snapshot of it
-//	bound       a template is laid over it
+//	bound       a template is laid over it; it has never run
 //	rehearsed   bound, run once and rolled back: its page tables are hot
 //
 // A machine is handed out only when its guest has acknowledged its generation; one
@@ -57,6 +57,7 @@ const (
 // Pool says how many shells are kept ready.
 type Pool struct {
 	Generic   int // of each class in use; 0: 2, negative: none
+	Bound     int // of each template in use; 0: none
 	Rehearsed int // of each template in use; 0: 1, negative: none
 	// Idle is how long no machine may have been asked for before shells are
 	// rehearsed; 0: 50 ms.
@@ -182,6 +183,7 @@ func setDefaults(c *Config) {
 		}
 	}
 	c.Pool.Generic = max(0, cmp.Or(c.Pool.Generic, 2))
+	c.Pool.Bound = max(0, c.Pool.Bound)
 	c.Pool.Rehearsed = max(0, cmp.Or(c.Pool.Rehearsed, 1))
 }
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -210,6 +211,48 @@ func TestRehearsed(t *testing.T) {
 	}
 	if got := sh(t, m, "echo hello > /workspace/x; cat /workspace/x"); got != "hello" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// A bound shell serves its template as it stands, and checkpoints of it by a rollback
+// before it has ever run; who asks for less gets less.
+func TestBound(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Pool.Bound = 1; c.Pool.Rehearsed = -1 })
+	id := r.template(small)
+	restore := func(snapshot string, best, want Kind) *Machine {
+		t.Helper()
+		r.awaitShells(Generic, 2)
+		r.awaitShells(Bound, 1)
+		m, err := r.Restore(t.Context(), RestoreSpec{Snapshot: snapshot, Shell: best})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rec := m.Record(); rec.Shell != want || rec.Generation == 0 {
+			t.Errorf("record %+v", rec)
+		}
+		return m
+	}
+	m := restore(id, "", Bound)
+	if got := sh(t, m, "echo hello > /workspace/x; cat /workspace/x"); got != "hello" {
+		t.Errorf("got %q", got)
+	}
+	c, err := m.Checkpoint(t.Context(), CheckpointSpec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for best, want := range map[Kind]Kind{"": Bound, Rehearsed: Bound, Bound: Bound, Generic: Generic} {
+		m := restore(c.ID, best, want)
+		if got := sh(t, m, "cat /workspace/x"); got != "hello" {
+			t.Errorf("of a checkpoint, in a %s shell: %q", want, got)
+		}
+		if err := m.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.ContainsFunc(r.records, func(rec Record) bool { return rec.Op == OpBind && rec.Snapshot == id && rec.Total > 0 }) {
+		t.Error("no record of a shell that was bound")
 	}
 }
 

@@ -13,6 +13,7 @@ type Op string
 const (
 	OpTemplate   Op = "template"
 	OpRestore    Op = "restore"
+	OpBind       Op = "bind"
 	OpRehearse   Op = "rehearse"
 	OpCheckpoint Op = "checkpoint"
 	OpRollback   Op = "rollback"

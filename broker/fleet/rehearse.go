@@ -13,35 +13,47 @@ import (
 	"thaw/snapshot/store"
 )
 
-// rehearse makes a shell that is bound to a template, lets it run once, and rolls it
-// back, once for each thing that a job may start with: it is the template again, byte for byte, with hot page tables. Nothing of what
-// it did is left in the guest, which will know no generation but the one of its use.
-func (f *Fleet) rehearse(ctx context.Context, template string) (_ *shell, err error) {
+// bind makes a shell over which a template is laid, and which has not run.
+func (f *Fleet) bind(ctx context.Context, template string, c *clock) (_ *shell, err error) {
 	h, err := f.images.get(ctx, template)
 	if errors.Is(err, store.ErrNotFound) {
-		return nil, fmt.Errorf("fleet: rehearse: %w: %w", pool.ErrGone, err)
+		return nil, fmt.Errorf("fleet: bind shell: %w: %w", pool.ErrGone, err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	c := startClock()
 	s, err := f.newShell(ctx, h.class, h.diskSize, false)
 	if err != nil {
 		h.release()
 		return nil, err
 	}
 	s.image = h
+	c.done("shell")
+	restored, err := s.become(ctx, f, h.image, nil)
+	if err != nil {
+		f.discard(s)
+		return nil, err
+	}
+	c.done("restore", restored.Phases...)
+	return s, nil
+}
+
+// rehearse makes a shell that is bound to a template, lets it run, and rolls it back, once
+// for each thing that a job may start with: it is the template again, byte for byte, with
+// hot page tables. Nothing of what it did is left in the guest, which will know no
+// generation but the one of its use.
+func (f *Fleet) rehearse(ctx context.Context, template string) (_ *shell, err error) {
+	c := startClock()
+	s, err := f.bind(ctx, template, c)
+	if err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			f.discard(s)
 		}
 	}()
-	c.done("shell")
-	restored, err := s.become(ctx, f, h.image, nil)
-	if err != nil {
-		return nil, err
-	}
-	c.done("restore", restored.Phases...)
+	h := s.image
 	r := Record{Op: OpRehearse, Machine: s.berth.ID, Snapshot: template, Class: h.class}
 	env, err := f.cfg.Assets.Env(h.imageName)
 	if err != nil {
@@ -75,8 +87,8 @@ func (f *Fleet) practise(ctx context.Context, s *shell, im *image, p play.Part, 
 }
 
 // rollBackRehearsal makes the shell the template again. The first time that is done
-// with a template, the pages that were written are recorded: generic shells get them
-// ready ahead.
+// with a template, the pages that were written are recorded: other shells get them ready
+// ahead, and those that were bound before are bound anew.
 func (f *Fleet) rollBackRehearsal(ctx context.Context, s *shell, im *image, r *Record, c *clock) error {
 	var record *os.File
 	if f.images.hotOf(im) == nil {
@@ -101,5 +113,9 @@ func (f *Fleet) rollBackRehearsal(ctx context.Context, s *shell, im *image, r *R
 	if err != nil {
 		return err
 	}
-	return f.images.setHot(im, hot)
+	if err := f.images.setHot(im, hot); err != nil {
+		return err
+	}
+	f.pool.Renew(pool.Key{Kind: Bound, Class: im.class, Template: im.id})
+	return nil
 }

@@ -10,17 +10,26 @@ import (
 // newPool starts the pool of the fleet's shells.
 func (f *Fleet) newPool() *pool.Pool[*shell] {
 	return pool.New(f.ctx, pool.Config[*shell]{
-		Want: map[Kind]int{Generic: f.cfg.Pool.Generic, Rehearsed: f.cfg.Pool.Rehearsed}, Idle: f.cfg.Pool.Idle,
-		Make: f.makeShell, Alive: (*shell).alive, Discard: f.discard, Log: f.cfg.Log,
+		Want: map[Kind]int{Generic: f.cfg.Pool.Generic, Bound: f.cfg.Pool.Bound, Rehearsed: f.cfg.Pool.Rehearsed},
+		Idle: f.cfg.Pool.Idle, Make: f.makeShell, Alive: (*shell).alive, Discard: f.discard, Log: f.cfg.Log,
 	})
 }
 
 // makeShell makes a shell that waits in the pool.
 func (f *Fleet) makeShell(ctx context.Context, k pool.Key) (*shell, error) {
-	if k.Kind == Rehearsed {
+	switch k.Kind {
+	case Rehearsed:
 		return f.rehearse(ctx, k.Template)
+	case Bound:
+		c := startClock()
+		s, err := f.bind(ctx, k.Template, c)
+		if err == nil {
+			f.note(&Record{Op: OpBind, Machine: s.berth.ID, Snapshot: k.Template, Class: s.class}, c)
+		}
+		return s, err
+	default:
+		return f.newShell(ctx, k.Class, f.cfg.DiskBytes, false)
 	}
-	return f.newShell(ctx, k.Class, f.cfg.DiskBytes, false)
 }
 
 // takeShell returns a shell for an image: of what is ready the best, of the kind best at

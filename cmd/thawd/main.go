@@ -30,7 +30,7 @@ type options struct {
 	templates                                    string
 	tenantMachines                               int
 	snapshotBytes                                int64
-	genericShells, rehearsedShells               int
+	genericShells, boundShells, rehearsedShells  int
 	overcommit                                   float64
 	readyTimeout                                 time.Duration
 }
@@ -66,6 +66,7 @@ func run(args []string, stderr io.Writer) int {
 	f.StringVar(&o.templates, "templates", "on", "on: restore machines from templates, and offer sandboxes; off: boot each machine")
 	f.Int64Var(&o.snapshotBytes, "snapshot-bytes", 0, "what snapshots of all users may take on disk (default: half of what is free)")
 	f.IntVar(&o.genericShells, "generic-shells", 2, "shells kept ready for any template of a class, of each class in use")
+	f.IntVar(&o.boundShells, "bound-shells", 0, "shells kept ready with the template laid over them, not run, of each template in use")
 	f.IntVar(&o.rehearsedShells, "rehearsed-shells", 1, "shells kept ready and rehearsed, of each template in use")
 	f.Float64Var(&o.overcommit, "overcommit", 1, "promise machines this many times what the host has: forks share most of their memory and disk, idle ones need no CPU")
 	f.IntVar(&o.tenantMachines, "tenant-machines", 0, "machines that one user may have at a time; more jobs of theirs wait (default: all that the host has)")

@@ -48,8 +48,8 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	if o.tenantMachines < 0 {
 		return api.Errorf(api.CodeBadRequest, "--tenant-machines cannot be %d", o.tenantMachines).WithRemedy("give a positive number, or leave it out")
 	}
-	if o.genericShells < 0 || o.rehearsedShells < 0 {
-		return api.Errorf(api.CodeBadRequest, "there cannot be fewer than no shells").WithRemedy("give 0 or more to --generic-shells and --rehearsed-shells")
+	if min(o.genericShells, o.boundShells, o.rehearsedShells) < 0 {
+		return api.Errorf(api.CodeBadRequest, "there cannot be fewer than no shells").WithRemedy("give 0 or more to --generic-shells, --bound-shells and --rehearsed-shells")
 	}
 	ctx, end := context.WithCancel(ctx)
 	defer end()

@@ -100,7 +100,7 @@ func pool(o options) fleet.Pool {
 		}
 		return n
 	}
-	return fleet.Pool{Generic: atLeast(o.genericShells), Rehearsed: atLeast(o.rehearsedShells)}
+	return fleet.Pool{Generic: atLeast(o.genericShells), Bound: o.boundShells, Rehearsed: atLeast(o.rehearsedShells)}
 }
 
 // forBroker is the fleet as the broker sees it.

@@ -183,6 +183,20 @@ func (p *Pool[S]) put(k Key, s S) {
 	}
 }
 
+// Renew discards the shells of a key: new ones are better.
+func (p *Pool[S]) Renew(k Key) {
+	p.mu.Lock()
+	all := p.ready[k]
+	if len(all) > 0 {
+		p.ready[k] = nil
+	}
+	p.mu.Unlock()
+	for _, s := range all {
+		p.cfg.Discard(s)
+	}
+	p.Poke()
+}
+
 // Drop forgets a template until it is used again, and discards its shells.
 func (p *Pool[S]) Drop(template string) {
 	p.mu.Lock()

@@ -174,6 +174,14 @@ func TestDropAndClose(t *testing.T) {
 		if len(b.discarded) != 2 || b.discarded[0].key.Template != "a" || b.discarded[1].key.Template != "a" {
 			t.Errorf("discarded %v", b.discarded)
 		}
+		b.Renew(Key{Bound, small, "b"})
+		if got := b.kinds(); len(b.discarded) != 3 || !slices.Equal(got, []Kind{Bound}) {
+			t.Errorf("discarded %v, made %v", b.discarded, got)
+		}
+		b.Renew(Key{Bound, small, "a"})
+		if got := b.kinds(); got != nil {
+			t.Errorf("made %v of a template that is forgotten", got)
+		}
 		if all := b.close(); len(all) != 3 {
 			t.Errorf("%d shells at the end", len(all))
 		}
@@ -182,7 +190,7 @@ func TestDropAndClose(t *testing.T) {
 		}
 		late := &fake{}
 		b.put(Key{Kind: Generic, Class: small}, late)
-		if len(b.discarded) != 3 || b.discarded[2] != late {
+		if len(b.discarded) != 4 || b.discarded[3] != late {
 			t.Error("a shell that came late was kept")
 		}
 	})
