@@ -12,6 +12,7 @@ import (
 
 	"thaw/api"
 	"thaw/broker/catalogue"
+	"thaw/broker/steps"
 )
 
 // fakeFleet makes fake machines whose memory is one string: a cell adds its source to
@@ -189,6 +190,15 @@ func (m *fakeWarm) Code(ctx context.Context, c Cell, stdout, stderr io.Writer) (
 		return CellEnd{Status: api.CellError, ErrorType: "ValueError"}, nil
 	}
 	return CellEnd{Status: api.CellOK, Value: "42"}, nil
+}
+
+// Changed takes each byte that is not in the snapshot for a page.
+func (m *fakeWarm) Changed(context.Context) (steps.Change, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fleet.mu.Lock()
+	defer m.fleet.mu.Unlock()
+	return steps.Change{Pages: int64(len(m.memory) - len(m.fleet.memory[m.record.Snapshot]))}, nil
 }
 
 func (m *fakeWarm) Checkpoint(_ context.Context, spec CheckpointSpec) (catalogue.Made, error) {

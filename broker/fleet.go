@@ -6,6 +6,7 @@ import (
 
 	"thaw/api"
 	"thaw/broker/catalogue"
+	"thaw/broker/steps"
 )
 
 // Class is the size of a machine that there are templates for.
@@ -38,7 +39,7 @@ type RestoreSpec struct {
 	ID       string // of the machine; a file name and host name
 	Tenant   string // owns the snapshots that are made of the machine
 	Snapshot string
-	Shell    api.Shell // that is to serve it: api.ShellGeneric, or empty for the best there is
+	Shell    api.Shell // the best kind that is to serve it; empty: the best there is
 	Tracker  string    // of its checkpoints; empty: the fleet's choice
 }
 
@@ -53,6 +54,8 @@ type WarmMachine interface {
 	// Checkpoint saves the machine, which is as running or paused afterwards as before.
 	// A second call waits for the first.
 	Checkpoint(ctx context.Context, spec CheckpointSpec) (catalogue.Made, error)
+	// Changed counts what differs from when it was last restored, rolled back or saved.
+	Changed(ctx context.Context) (steps.Change, error)
 	// Rollback puts the machine back in place. Everything that was connected to its
 	// guest fails. After an error the machine may have ended.
 	Rollback(ctx context.Context, snapshot string) (api.Record, error)

@@ -117,14 +117,6 @@ func FuzzPlan(f *testing.F) {
 	})
 }
 
-func TestSplitRune(t *testing.T) {
-	for in, want := range map[string]string{"": "", "a": "a", "é": "é", "a\xc3": "a", "a\xe2\x82": "a", "a\xff": "a\xff", "\x80\x80\x80\x80": "\x80\x80\x80\x80"} {
-		if whole, rest := splitRune([]byte(in)); string(whole) != want || string(whole)+string(rest) != in {
-			t.Errorf("%q: %q and %q", in, whole, rest)
-		}
-	}
-}
-
 func TestRuntimeFor(t *testing.T) {
 	for script, want := range map[string]string{"a/main.py": "python", "x.mjs": "node", "y.cjs": "node", "z.js": "node", "run.sh": "", "py": ""} {
 		got, err := ImageFor(script)

@@ -12,6 +12,7 @@ import (
 
 	"thaw/api"
 	"thaw/broker/collect"
+	"thaw/broker/output"
 )
 
 // run walks a job through its life. Whatever happens it ends in a final state.
@@ -110,8 +111,8 @@ func (b *Broker) execute(j *job, m Machine) error {
 	logged := func(event string) func([]byte) error {
 		return func(b []byte) error { return j.log.AppendOutput(outCtx, event, encode(api.NewOutputEvent(b))) }
 	}
-	stdout := &output{emit: logged(api.EventStdout), left: l.StdoutBytes}
-	stderr := &output{emit: logged(api.EventStderr), left: l.StdoutBytes}
+	stdout := output.New(l.StdoutBytes, logged(api.EventStdout))
+	stderr := output.New(l.StdoutBytes, logged(api.EventStderr))
 	begin := time.Now()
 	proc, err := b.start(outCtx, j, m, stdout, stderr)
 	if err != nil {
@@ -141,8 +142,8 @@ func (b *Broker) execute(j *job, m Machine) error {
 	if w != nil && w.err == nil {
 		status = w.status
 	}
-	stdout.flush()
-	stderr.flush()
+	stdout.Flush()
+	stderr.Flush()
 	j.record(func(r *api.Result) {
 		if w != nil && w.err == nil {
 			exit := status.Exit
@@ -151,7 +152,7 @@ func (b *Broker) execute(j *job, m Machine) error {
 		}
 		r.Usage = status.Usage
 		r.Usage.WallMS = time.Since(begin).Milliseconds()
-		r.Stdout, r.Stderr = stdout.stats(status.StdoutDropped), stderr.stats(status.StderrDropped)
+		r.Stdout, r.Stderr = stdout.Stats(status.StdoutDropped), stderr.Stats(status.StderrDropped)
 	})
 	switch {
 	case j.ctx.Err() != nil:
@@ -166,7 +167,7 @@ func (b *Broker) execute(j *job, m Machine) error {
 
 // start starts the program. The job's end and a time limit cut the start short; of
 // a program that runs, they leave the connection alone: stop needs it.
-func (b *Broker) start(ctx context.Context, j *job, m Machine, stdout, stderr *output) (Process, error) {
+func (b *Broker) start(ctx context.Context, j *job, m Machine, stdout, stderr *output.Stream) (Process, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	unhook := context.AfterFunc(j.ctx, func() { cancel(context.Cause(j.ctx)) })
 	defer unhook()

@@ -10,6 +10,7 @@ import (
 
 	"thaw/api"
 	"thaw/broker/catalogue"
+	"thaw/broker/steps"
 )
 
 // operation is the context of a change to a machine. It outlives a caller who goes
@@ -28,7 +29,7 @@ func (b *Broker) Checkpoint(ctx context.Context, tenant, id string, r api.Checkp
 	if err := checkLabels(r.Labels); err != nil {
 		return api.CheckpointAnswer{}, err
 	}
-	p, err := b.checkpoint(ctx, s, CheckpointSpec{Name: r.Name, Labels: r.Labels, Tracker: r.Tracker, CopyAhead: r.CopyAhead})
+	p, err := b.checkpoint(ctx, s, CheckpointSpec{Name: r.Name, Labels: r.Labels, Tracker: r.Tracker, CopyAhead: r.CopyAhead}, nil)
 	if err != nil {
 		return api.CheckpointAnswer{}, refuse(err)
 	}
@@ -41,7 +42,8 @@ func (b *Broker) Checkpoint(ctx context.Context, tenant, id string, r api.Checkp
 	return api.CheckpointAnswer{Snapshot: v, Record: *v.Record}, nil
 }
 
-func (b *Broker) checkpoint(ctx context.Context, s *sandbox, spec CheckpointSpec) (*catalogue.Pending, error) {
+// checkpoint makes one, because of a policy's decision or, nil, because somebody asked.
+func (b *Broker) checkpoint(ctx context.Context, s *sandbox, spec CheckpointSpec, why *steps.Decision) (*catalogue.Pending, error) {
 	if err := b.enter(); err != nil {
 		return nil, err
 	}
@@ -71,7 +73,7 @@ func (b *Broker) checkpoint(ctx context.Context, s *sandbox, spec CheckpointSpec
 	})
 	b.running.Go(func() {
 		err := p.Wait(context.Background())
-		s.steps.Taken(spec.Labels[labelMadeFor] != madeForPolicy, c.Record(), err)
+		s.steps.Taken(why, c.Record(), err)
 	})
 	return p, nil
 }
@@ -149,7 +151,7 @@ func (b *Broker) Fork(ctx context.Context, tenant, id string, r api.ForkRequest)
 	made, err := b.makeSandboxes(ctx, tenant, wanted{from, r.Count, r.LifetimeSeconds, s.steps.Policy(), s.tracker}, func(ctx context.Context, specs []RestoreSpec) ([]WarmMachine, error) {
 		answer.Snapshot = from.ID
 		if from.ID == "" { // only now: there is room for the forks
-			p, err := b.checkpoint(ctx, s, CheckpointSpec{Labels: map[string]string{labelMadeFor: "fork"}})
+			p, err := b.checkpoint(ctx, s, CheckpointSpec{Labels: map[string]string{labelMadeFor: "fork"}}, nil)
 			if err != nil {
 				return nil, err
 			}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"thaw/api"
+	"thaw/broker/output"
+	"thaw/broker/steps"
 )
 
 const (
@@ -29,7 +31,7 @@ type Run struct {
 	timeout time.Duration
 	rewound int // of the sandbox, when this was opened
 	done    func()
-	do      func(ctx context.Context, r *Run, stdout, stderr *output) api.RunResult
+	do      func(ctx context.Context, r *Run, stdout, stderr *output.Stream) api.RunResult
 }
 
 // OpenCode checks a cell. The caller must call Do.
@@ -63,7 +65,7 @@ func (b *Broker) OpenCode(tenant, id string, r api.CodeRequest) (*Run, error) {
 			defer s.mu.Unlock()
 			delete(s.cells, runtime)
 		},
-		do: func(ctx context.Context, run *Run, stdout, stderr *output) api.RunResult {
+		do: func(ctx context.Context, run *Run, stdout, stderr *output.Stream) api.RunResult {
 			return run.code(ctx, Cell{runtime, r.Source}, stdout, stderr)
 		},
 	}, nil
@@ -97,7 +99,7 @@ func (b *Broker) OpenExec(tenant, id string, r api.ExecRequest) (*Run, error) {
 	defer s.mu.Unlock()
 	return &Run{
 		broker: b, sandbox: s, timeout: timeout, rewound: s.rewound, done: func() {},
-		do: func(ctx context.Context, run *Run, stdout, stderr *output) api.RunResult {
+		do: func(ctx context.Context, run *Run, stdout, stderr *output.Stream) api.RunResult {
 			return run.exec(ctx, e, stdout, stderr)
 		},
 	}, nil
@@ -138,30 +140,32 @@ func (r *Run) Do(ctx context.Context, emit Emit) api.RunResult {
 			return nil
 		}
 	}
-	stdout := &output{emit: sender(api.EventStdout), left: runOutput}
-	stderr := &output{emit: sender(api.EventStderr), left: runOutput}
+	stdout := output.New(runOutput, sender(api.EventStdout))
+	stderr := output.New(runOutput, sender(api.EventStderr))
+	count := func() (steps.Change, error) { return r.sandbox.machine.Changed(context.WithoutCancel(ctx)) }
+	mark := r.sandbox.steps.Begin(count)
 	begin := time.Now()
 	result := r.do(ctx, r, stdout, stderr)
-	stdout.flush()
-	stderr.flush()
+	stdout.Flush()
+	stderr.Flush()
 	result.DurationMS = milliseconds(time.Since(begin))
-	result.Stdout, result.Stderr = stdout.stats(result.Stdout.Dropped), stderr.stats(result.Stderr.Dropped)
+	result.Stdout, result.Stderr = stdout.Stats(result.Stdout.Dropped), stderr.Stats(result.Stderr.Dropped)
 	if result.Error == nil {
-		r.step(ctx, &result)
+		r.step(ctx, &result, r.sandbox.steps.Done(mark, count))
 	}
 	return result
 }
 
-// step asks the sandbox's policy for a checkpoint after what ran. One that fails is no
+// step makes the checkpoint that the sandbox's policy wants after what ran. One that fails is no
 // failure of what ran.
-func (r *Run) step(ctx context.Context, result *api.RunResult) {
+func (r *Run) step(ctx context.Context, result *api.RunResult, d steps.Decision) {
 	s := r.sandbox
-	if !s.steps.Done() {
+	if !d.Take {
 		return
 	}
-	p, err := r.broker.checkpoint(ctx, s, CheckpointSpec{Labels: map[string]string{labelMadeFor: madeForPolicy}})
+	p, err := r.broker.checkpoint(ctx, s, CheckpointSpec{Labels: map[string]string{labelMadeFor: madeForPolicy}}, &d)
 	if err != nil {
-		s.steps.Taken(false, api.Record{}, err)
+		s.steps.Taken(&d, api.Record{}, err)
 		r.broker.cfg.Log.Warn("checkpoint of a policy failed", "sandbox", s.id, "error", err)
 		return
 	}
@@ -169,7 +173,7 @@ func (r *Run) step(ctx context.Context, result *api.RunResult) {
 }
 
 // code runs a cell.
-func (r *Run) code(ctx context.Context, c Cell, stdout, stderr *output) api.RunResult {
+func (r *Run) code(ctx context.Context, c Cell, stdout, stderr *output.Stream) api.RunResult {
 	end, err := r.sandbox.machine.Code(ctx, c, stdout, stderr)
 	if err != nil {
 		return api.RunResult{Error: r.failure(ctx, err)}
@@ -181,7 +185,7 @@ func (r *Run) code(ctx context.Context, c Cell, stdout, stderr *output) api.RunR
 }
 
 // exec runs a program: it gets the same ending as a job's when its time is over.
-func (r *Run) exec(ctx context.Context, e Exec, stdout, stderr *output) api.RunResult {
+func (r *Run) exec(ctx context.Context, e Exec, stdout, stderr *output.Stream) api.RunResult {
 	m := r.sandbox.machine
 	// The connection must outlive ctx: stop needs it.
 	conn, cut := context.WithCancel(context.WithoutCancel(ctx))

@@ -354,6 +354,16 @@ func TestPolicyCheckpoints(t *testing.T) {
 	if fmt.Sprint(taken) != "[false true false true]" || s.Policy != "every:2" {
 		t.Errorf("taken %v under %s", taken, s.Policy)
 	}
+	// By how much a cell has changed: three bytes of the fake's memory.
+	by := sandboxOf(t, b, api.SandboxRequest{Image: "python", Policy: "when-changed:3"})
+	taken = nil
+	for _, source := range []string{"x", "x", "x", "xxx", "x"} {
+		_, r := cell(t, b, by.ID, source)
+		taken = append(taken, r.Checkpoint != nil)
+	}
+	if fmt.Sprint(taken) != "[false false true true false]" {
+		t.Errorf("when enough has changed: %v", taken)
+	}
 	// A checkpoint by hand, and a rollback, begin to count anew; forks inherit it.
 	cell(t, b, s.ID, "x")
 	saved(t, b, s.ID, api.CheckpointRequest{Durable: true})

@@ -13,6 +13,7 @@ import (
 	"thaw/api"
 	"thaw/broker"
 	"thaw/broker/catalogue"
+	"thaw/broker/steps"
 	"thaw/client"
 )
 
@@ -113,6 +114,7 @@ func (m *shelfMachine) Code(ctx context.Context, c broker.Cell, stdout, stderr i
 	return broker.CellEnd{Status: api.CellOK, Value: "7"}, nil
 }
 
+func (m *shelfMachine) Changed(context.Context) (steps.Change, error) { return steps.Change{}, nil }
 func (m *shelfMachine) Checkpoint(_ context.Context, spec broker.CheckpointSpec) (catalogue.Made, error) {
 	return shelfCheckpoint{m}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"thaw/broker/boot"
 	"thaw/broker/catalogue"
 	"thaw/broker/fleet"
+	"thaw/broker/steps"
 	"thaw/guestinit/agentclient"
 	"thaw/guestinit/agentproto"
 )
@@ -79,6 +80,12 @@ func (m *restored) Checkpoint(ctx context.Context, spec broker.CheckpointSpec) (
 		return nil, snapshotError(err, api.CodeCheckpointFailed, "machine %s could not be saved", m.ID())
 	}
 	return &saved{checkpoint: c, record: wireRecord(c.Record, "checkpoint")}, nil
+}
+
+// Changed implements broker.WarmMachine.
+func (m *restored) Changed(ctx context.Context) (steps.Change, error) {
+	c, err := m.Machine.Changed(ctx)
+	return steps.Change{Pages: int64(c.Pages), DiskBytes: c.DiskBytes}, err
 }
 
 // Rollback implements broker.WarmMachine.

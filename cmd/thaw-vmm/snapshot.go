@@ -80,6 +80,12 @@ func (m machine) Save(s *vmmproto.Save, f vmmchild.SaveFiles) (vmmproto.Saved, e
 	}, nil
 }
 
+// Changes implements vmmchild.Machine.
+func (m machine) Changes() (vmmproto.Changed, error) {
+	differ, looked, err := m.Changed()
+	return vmmproto.Changed{Differ: differ, Looked: looked}, err
+}
+
 // phases puts the machine's steps into the protocol's words.
 func phases(of string, list []vmm.Phase) []vmmproto.Phase {
 	var out []vmmproto.Phase

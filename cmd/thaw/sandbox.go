@@ -78,7 +78,7 @@ func (a *app) sandboxCreateCommand() *cobra.Command {
 	f.Int64Var(&r.MemoryMiB, "memory", 0, "MiB of the machine, rounded up to a class (default 512)")
 	f.IntVar(&r.VCPUs, "vcpus", 0, "vCPUs, rounded up to a class (default 1)")
 	f.DurationVar(&lifetime, "lifetime", 0, "when it is removed by itself (default 1h, at most 24h)")
-	f.StringVar(&r.Policy, "policy", "", "when it is checkpointed by itself: never, every-step, every:N or when-changed, after a cell or program (default never)")
+	f.StringVar(&r.Policy, "policy", "", "when it is checkpointed by itself: never, every-step, every:N, when-changed[:PAGES], after a cell or program (default never)")
 	f.StringVar(&r.Tracker, "tracker", "", "what finds the changed pages of its checkpoints, of those that thaw info lists (default: the daemon decides)")
 	_ = cmd.RegisterFlagCompletionFunc("image", cobra.FixedCompletions(imageNames, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("snapshot", a.completeSnapshots)

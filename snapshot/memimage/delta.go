@@ -55,6 +55,23 @@ func (x *Image) Candidates(private []pagemap.Range) []pagemap.Range {
 	return union(private, x.covered())
 }
 
+// Differ counts the pages among candidates, in ascending order, in which mem differs from
+// the image. Those that mem's owner writes meanwhile may count or not.
+func (x *Image) Differ(mem *guestmem.Memory, candidates []pagemap.Range) (n int, err error) {
+	if err := x.fits(mem); err != nil {
+		return 0, err
+	}
+	host, was := mem.Host(), cursor{x: x}
+	for _, r := range candidates {
+		for page := r.First; page < r.First+r.Count; page++ {
+			if !bytes.Equal(host[uint64(page)*pageSize:][:pageSize], was.page(page)) {
+				n++
+			}
+		}
+	}
+	return n, nil
+}
+
 // Add looks at pages, in ascending order, and takes those that differ.
 func (d *Delta) Add(candidates []pagemap.Range) error {
 	return d.add(candidates, func(page uint32, _ int) []byte { return d.host[uint64(page)*pageSize:][:pageSize] })

@@ -208,6 +208,10 @@ func (w *world) save(ahead bool) {
 	if err := d.Add(w.image.Candidates(w.private())); err != nil {
 		w.t.Fatal(err)
 	}
+	// To count what differs is to look as a delta does.
+	if n, err := w.image.Differ(w.mem, w.image.Candidates(w.private())); err != nil || n != d.Stats().Candidates-d.Stats().Same {
+		w.t.Fatalf("%d pages differ, of the delta %+v; %v", n, d.Stats(), err)
+	}
 	if ahead {
 		if err := d.Add(w.run(20)); err != nil {
 			w.t.Fatal(err)

@@ -22,10 +22,13 @@ var ErrPolicy = errors.New("unknown checkpoint policy")
 // Step is what a policy is told when a step of a machine has ended: a cell, an exec, or
 // an action of an agent.
 type Step struct {
-	N         int   // steps since the machine was made or restored, from 1
-	Since     int   // steps since the last checkpoint, this one counted
-	Pages     int64 // pages changed since the last checkpoint; -1: not known
-	DiskBytes int64 // written to disks since then; -1: not known
+	N     int // steps since the machine was made or restored, from 1
+	Since int // steps since the last checkpoint, this one counted
+	// Pages is how many pages steps have changed since the last checkpoint, and DiskBytes
+	// what was written to disks meanwhile: what the guest did between steps is left out, as
+	// far as that can be told apart. -1: not known.
+	Pages     int64
+	DiskBytes int64
 }
 
 // Policy decides after each step. It is asked by one goroutine at a time; each machine

@@ -13,13 +13,14 @@ import (
 
 func TestPolicies(t *testing.T) {
 	// Pages changed by each of six steps, none by the third.
-	pages := []int64{1, 300, 0, 20, 255, 256}
+	pages := []int64{95, 300, 0, 20, 255, 256}
 	for spec, want := range map[string][]int{
 		"never":            nil,
 		"every-step":       {1, 2, 3, 4, 5, 6},
 		"every:1":          {1, 2, 3, 4, 5, 6},
 		"every:4":          {4},
-		"when-changed":     {1, 2, 4, 5, 6},
+		"when-changed":     {2, 5, 6},
+		"when-changed:1":   {1, 2, 4, 5, 6},
 		"when-changed:256": {2, 5, 6},
 	} {
 		p, err := Parse(spec)

@@ -13,26 +13,34 @@ import (
 // Record is one line of a record of checkpoints. Times are in milliseconds, pages of
 // 4096 bytes.
 type Record struct {
-	Time      time.Time `json:"time"` // when the step ended
-	Machine   string    `json:"machine"`
-	Policy    string    `json:"policy"`
-	Step      int       `json:"step"`
-	Taken     bool      `json:"taken"`              // false: the policy said no
-	Snapshot  string    `json:"snapshot,omitempty"` // its id
-	Parent    string    `json:"parent,omitempty"`
-	Depth     int       `json:"depth"`
-	Tracker   string    `json:"tracker,omitempty"`
-	Dirty     int64     `json:"dirty_pages"`     // candidates of the tracker
-	Stored    int64     `json:"stored_pages"`    // that had changed
-	Zero      int64     `json:"zero_pages"`      // that had become zero
-	Duplicate int64     `json:"duplicate_pages"` // that had not changed
-	DiskBytes int64     `json:"disk_bytes"`
-	Bytes     int64     `json:"bytes"` // on disk
-	FreezeMS  float64   `json:"freeze_ms"`
-	PauseMS   float64   `json:"pause_ms"`
-	CopyMS    float64   `json:"copy_ms"`
-	DurableMS float64   `json:"durable_ms"` // from consistent to durable
-	Error     string    `json:"error,omitempty"`
+	Time     time.Time `json:"time"` // when the step ended
+	Machine  string    `json:"machine"`
+	Policy   string    `json:"policy"`
+	Step     int       `json:"step"`
+	Taken    bool      `json:"taken"`              // false: the policy said no
+	Snapshot string    `json:"snapshot,omitempty"` // its id
+	Parent   string    `json:"parent,omitempty"`
+	Depth    int       `json:"depth"`
+	Tracker  string    `json:"tracker,omitempty"`
+	// Decided are the counts that the policy was told, nil if it asked for none.
+	Decided   *Counts `json:"decided,omitempty"`
+	Dirty     int64   `json:"dirty_pages"`     // candidates of the tracker
+	Stored    int64   `json:"stored_pages"`    // that had changed
+	Zero      int64   `json:"zero_pages"`      // that had become zero
+	Duplicate int64   `json:"duplicate_pages"` // that had not changed
+	DiskBytes int64   `json:"disk_bytes"`
+	Bytes     int64   `json:"bytes"` // on disk
+	FreezeMS  float64 `json:"freeze_ms"`
+	PauseMS   float64 `json:"pause_ms"`
+	CopyMS    float64 `json:"copy_ms"`
+	DurableMS float64 `json:"durable_ms"` // from consistent to durable
+	Error     string  `json:"error,omitempty"`
+}
+
+// Counts are those of a Step: -1 is not known.
+type Counts struct {
+	Pages     int64 `json:"pages"`
+	DiskBytes int64 `json:"disk_bytes"`
 }
 
 // Milliseconds is d in the unit of a Record.

@@ -140,6 +140,9 @@ func TestSnapshotFiles(t *testing.T) {
 	if err != nil || s.Pages != 4 || s.Pause != 1500*time.Microsecond {
 		t.Errorf("save: %+v, %v", s, err)
 	}
+	if differ, looked, err := p.Changed(ctx); err != nil || differ != 3 || looked != 8 {
+		t.Errorf("changed: %d of %d, %v", differ, looked, err)
+	}
 	save.Memory, save.Tops, save.Tracker = nil, nil, "none"
 	if _, err := p.Save(ctx, save); err == nil || !strings.Contains(err.Error(), "no such tracker") {
 		t.Errorf("save that is refused: %v", err)

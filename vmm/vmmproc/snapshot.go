@@ -183,3 +183,17 @@ func orDone[T vmmproto.Reply](p *Process, reply vmmproto.Reply) (T, error) {
 	}
 	return as[T](p, reply)
 }
+
+// Changed counts the pages that differ from what the machine was restored from or saved as last, and those that were
+// looked at: the process's word. The machine runs on.
+func (p *Process) Changed(ctx context.Context) (differ, looked int, err error) {
+	reply, err := p.call(ctx, func(id uint64) vmmproto.Message { return &vmmproto.Changes{ID: id} })
+	if err != nil {
+		return 0, 0, err
+	}
+	m, err := orDone[*vmmproto.Changed](p, reply)
+	if err != nil {
+		return 0, 0, err
+	}
+	return m.Differ, m.Looked, nil
+}

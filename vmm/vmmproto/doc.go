@@ -10,7 +10,8 @@
 //	   │◀────────────────────────────────────│
 //	   │ ping, pause, resume, stop,          │ pong, done,
 //	   │ stats_request, console_request,     │ stats, console,
-//	   │ restore, save + descriptors         │ restored, saved
+//	   │ restore, save + descriptors,        │ restored, saved,
+//	   │ changes                             │ changed
 //	   │────────────────────────────────────▶│ (each answered once, with the request's id)
 //	   │                          connect    │ the guest dials a vsock port of the host
 //	   │◀────────────────────────────────────│

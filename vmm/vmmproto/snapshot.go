@@ -6,8 +6,10 @@ import "fmt"
 const (
 	KindRestore  Kind = "restore"  // by the daemon
 	KindSave     Kind = "save"     // by the daemon
+	KindChanges  Kind = "changes"  // by the daemon
 	KindRestored Kind = "restored" // by thaw-vmm
 	KindSaved    Kind = "saved"    // by thaw-vmm
+	KindChanged  Kind = "changed"  // by thaw-vmm
 )
 
 // MaxOverlays is how many files of pages an image can have besides its base.
@@ -82,13 +84,29 @@ type Saved struct {
 	Phases      []Phase `json:"phases,omitempty"`
 }
 
+// Changes asks how many pages differ from what the machine was restored from or saved as
+// last. Answered by Changed, or by Done with the reason why not.
+type Changes struct {
+	ID uint64 `json:"id"`
+}
+
+// Changed answers Changes. Counts are in pages.
+type Changed struct {
+	ID     uint64 `json:"id"`
+	Differ int    `json:"differ"`
+	Looked int    `json:"looked"` // that were compared
+}
+
 func (*Restore) Kind() Kind  { return KindRestore }
 func (*Restored) Kind() Kind { return KindRestored }
 func (*Save) Kind() Kind     { return KindSave }
 func (*Saved) Kind() Kind    { return KindSaved }
+func (*Changes) Kind() Kind  { return KindChanges }
+func (*Changed) Kind() Kind  { return KindChanged }
 
 func (m *Restored) RequestID() uint64 { return m.ID }
 func (m *Saved) RequestID() uint64    { return m.ID }
+func (m *Changed) RequestID() uint64  { return m.ID }
 
 // Descriptors implements Message.
 func (m *Restore) Descriptors() int {
@@ -117,6 +135,8 @@ func (m *Save) Descriptors() int {
 
 func (*Restored) Descriptors() int { return 0 }
 func (*Saved) Descriptors() int    { return 0 }
+func (*Changes) Descriptors() int  { return 0 }
+func (*Changed) Descriptors() int  { return 0 }
 
 // Validate implements Message.
 func (m *Restore) Validate() error {
@@ -155,6 +175,17 @@ func checkTracker(what, name string) error {
 		return nil
 	}
 	return checkName(what, name, 32)
+}
+
+// Validate implements Message.
+func (*Changes) Validate() error { return nil }
+
+// Validate implements Message.
+func (m *Changed) Validate() error {
+	if m.Differ > m.Looked {
+		return fmt.Errorf("%d of %d pages differ", m.Differ, m.Looked)
+	}
+	return checkCounts(m.Differ, m.Looked)
 }
 
 // Validate implements Message.

@@ -33,6 +33,7 @@ var daemonMessages = []Message{
 	&Restore{ID: 14, Rebase: true, Base: true, Overlays: 3},
 	&Save{ID: 13, Memory: true, Tops: 1, Tracker: "pagemap", CopyAhead: true, Next: "full", Userfault: true, Resume: true},
 	&Save{ID: 15, Memory: true, Tracker: "uffd-wp", WriteProtect: true},
+	&Changes{ID: 16},
 	&Handle{MemoryBytes: 512 << 20},
 }
 
@@ -52,6 +53,7 @@ var vmmMessages = []Message{
 	&Connect{ID: 1, Port: 1025},
 	&Restored{ID: 11, Phases: []Phase{{"memory", 300}}, Private: 900, Copied: 80, PutBack: 3},
 	&Saved{ID: 13, StateBytes: 20000, Pages: 2048, Zero: 1, Candidates: 3000, Same: 951, Again: 7, PauseMicros: 800, AheadMicros: 3000},
+	&Changed{ID: 16, Differ: 40, Looked: 6000},
 	&Exited{Reason: Panic, Detail: "Attempted to kill init", Console: []byte("Kernel panic")},
 }
 

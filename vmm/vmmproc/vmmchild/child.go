@@ -53,6 +53,8 @@ type Machine interface {
 	Restore(m *vmmproto.Restore, files RestoreFiles) (vmmproto.Restored, error)
 	// Save writes a paused instant of the machine; the files are its own from then on.
 	Save(m *vmmproto.Save, files SaveFiles) (vmmproto.Saved, error)
+	// Changes counts the pages that differ from what the machine was restored from or saved as last.
+	Changes() (vmmproto.Changed, error)
 	// Phases says what the time until now was spent on. Names begin with "machine.", see [Within].
 	Phases() []vmmproto.Phase
 }

@@ -102,6 +102,8 @@ func (c *control) handle(m vmmproto.Message, files []*os.File) error {
 		return c.restore(m, files)
 	case *vmmproto.Save:
 		return c.save(m, files)
+	case *vmmproto.Changes:
+		return c.changes(m.ID)
 	case *vmmproto.Connected:
 		return c.answer(m.ID, files[0])
 	case *vmmproto.Refused:

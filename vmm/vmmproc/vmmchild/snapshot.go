@@ -69,3 +69,12 @@ func (c *control) save(m *vmmproto.Save, files []*os.File) error {
 	saved.ID = m.ID
 	return c.send(&saved)
 }
+
+func (c *control) changes(id uint64) error {
+	changed, err := c.machine.Changes()
+	if err != nil {
+		return c.done(id, err)
+	}
+	changed.ID = id
+	return c.send(&changed)
+}

@@ -1,4 +1,6 @@
-package broker
+// Package output passes the output of a program in a guest on, up to a limit, as whole
+// UTF-8 sequences where it is text.
+package output
 
 import (
 	"sync"
@@ -7,12 +9,12 @@ import (
 	"thaw/api"
 )
 
-// outputChunk is how many bytes of output go into one event.
-const outputChunk = 32 << 10
+// chunkBytes is how many bytes of output go into one event.
+const chunkBytes = 32 << 10
 
-// output passes one stream of a program on. What waits in emit slows the program
+// Stream passes one stream of a program on. What waits in emit slows the program
 // down whose reader is slow.
-type output struct {
+type Stream struct {
 	emit func([]byte) error // may wait
 
 	mu   sync.Mutex
@@ -21,9 +23,12 @@ type output struct {
 	held []byte // an unfinished UTF-8 sequence at the end of what came so far
 }
 
+// New returns a stream that gives emit at most limit bytes, a chunk at a time.
+func New(limit int64, emit func([]byte) error) *Stream { return &Stream{emit: emit, left: limit} }
+
 // Write passes on what the limit leaves and counts the rest. The guest's agent
 // keeps to the same limit; this one holds when the guest does not.
-func (o *output) Write(p []byte) (int, error) {
+func (o *Stream) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	n := len(p)
@@ -33,7 +38,7 @@ func (o *output) Write(p []byte) (int, error) {
 	}
 	o.left -= int64(len(p))
 	for len(p) > 0 {
-		chunk := p[:min(len(p), outputChunk)]
+		chunk := p[:min(len(p), chunkBytes)]
 		p = p[len(chunk):]
 		if err := o.send(chunk, false); err != nil {
 			return 0, err
@@ -42,8 +47,8 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// flush sends an unfinished sequence that nothing more will finish.
-func (o *output) flush() {
+// Flush sends an unfinished sequence that nothing more will finish.
+func (o *Stream) Flush() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.held) > 0 {
@@ -54,7 +59,7 @@ func (o *output) flush() {
 
 // send puts one event into the log, with what was held back. Preconditions: mu
 // is held.
-func (o *output) send(chunk []byte, last bool) error {
+func (o *Stream) send(chunk []byte, last bool) error {
 	b := append(o.held, chunk...)
 	o.held = nil
 	if !last {
@@ -80,8 +85,8 @@ func splitRune(b []byte) (whole, rest []byte) {
 	return b, nil
 }
 
-// stats is what went through, with what the guest says it dropped before.
-func (o *output) stats(droppedInGuest int64) api.StreamInfo {
+// Stats is what went through, with what the guest says it dropped before.
+func (o *Stream) Stats(droppedInGuest int64) api.StreamInfo {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	i := o.info
