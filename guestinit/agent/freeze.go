@@ -155,6 +155,13 @@ func (s *Server) freeze(req agentproto.FreezeRequest) (agentproto.FreezeResult, 
 		}
 		f.frozen = true
 	}
+	if req.ReportFree {
+		// What is half taken apart in a template is in every machine of it, which
+		// would go on with it.
+		if err := s.lingering.release(start.Add(req.Wait)); err != nil {
+			return res, errors.Join(err, s.thawLocked())
+		}
+	}
 	now := time.Now()
 	res.Took, res.Execs = now.Sub(start), int64(s.execCount())
 	if err := s.prepare(req, &res); err != nil {

@@ -57,14 +57,15 @@ const DefaultDrain = 250 * time.Millisecond
 
 // Server is the agent.
 type Server struct {
-	cfg     Config
-	files   *workspace.Tree
-	warm    *warmSet
-	null    *os.File // /dev/null, standard input of jobs without one
-	buffers sync.Pool
-	execIDs atomic.Uint64
-	wg      sync.WaitGroup // connections
-	freezer freezer
+	cfg       Config
+	files     *workspace.Tree
+	warm      *warmSet
+	null      *os.File // /dev/null, standard input of jobs without one
+	buffers   sync.Pool
+	execIDs   atomic.Uint64
+	wg        sync.WaitGroup // connections
+	freezer   freezer
+	lingering lingering
 
 	mu    sync.Mutex
 	conns map[*conn]struct{}      // protected by mu

@@ -231,6 +231,38 @@ func TestRunAfterGeneration(t *testing.T) {
 	}
 }
 
+// A template holds no keeper of a job that has ended, nor a part of one.
+func TestFreezeFreesKeepers(t *testing.T) {
+	s := newServer(t)
+	w, err := fake(t, s, "keeps", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := s.warm.get(w.ExecID).keeper
+	if x := ask(t, s, agentproto.FrameRun, agentproto.RunRequest{ExecID: w.ExecID, Argv: []string{"python3"}}); x.err != nil {
+		t.Fatalf("%+v", x)
+	}
+	for end := time.Now().Add(keeperLinger / 2); ; time.Sleep(time.Millisecond) {
+		s.lingering.mu.Lock()
+		_, lingers := s.lingering.keepers[k]
+		s.lingering.mu.Unlock()
+		if lingers {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("keeper does not linger")
+		}
+	}
+	if _, err := s.freeze(agentproto.FreezeRequest{ReportFree: true}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-k.gone:
+	default:
+		t.Error("keeper is still there")
+	}
+}
+
 // A keeper stands in a frozen group of its own: the job's end does not wait for it,
 // and it is no leftover of the job. Soon after it is gone.
 func TestKeeper(t *testing.T) {

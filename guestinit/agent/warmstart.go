@@ -62,8 +62,7 @@ func (s *Server) startWarm(req agentproto.WarmRequest) (agentproto.WarmResult, e
 	go func() {
 		<-e.finished
 		s.warm.remove(it)
-		time.Sleep(keeperLinger)
-		it.keeper.release()
+		it.keeper.linger()
 	}()
 	res := agentproto.WarmResult{
 		ExecID: e.id, PID: int32(e.proc.PID), Version: ready.Version, Modules: int64(ready.Modules), Missing: ready.Missing,

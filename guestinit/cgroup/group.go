@@ -119,12 +119,16 @@ type CPUTime struct {
 }
 
 // Remove kills what is left in the group and removes it in the background.
-// The Group must not be used afterwards.
-func (g *Group) Remove() {
+// The Group must not be used afterwards. The channel is closed when the group is
+// gone, and its processes' memory with it, or has been given up.
+func (g *Group) Remove() <-chan struct{} {
+	gone := make(chan struct{})
 	g.m.wg.Go(func() {
 		g.rmdir()
+		close(gone)
 		g.m.refill()
 	})
+	return gone
 }
 
 // rmdir removes the group. A group with zombies can be removed; one whose
