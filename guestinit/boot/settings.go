@@ -25,6 +25,11 @@ var settings = []struct{ path, value string }{
 	{"/sys/kernel/mm/transparent_hugepage/defrag", "madvise"},
 	{"/sys/kernel/mm/transparent_hugepage/shmem_enabled", "advise"},
 
+	// A CPU's list of free pages is as short as it can be. One that has grown is
+	// shortened by the kernel a second later: in a machine restored meanwhile it
+	// wrote thousands of page structs, each page of which is a copy.
+	{"/proc/sys/vm/percpu_pagelist_high_fraction", "4096"},
+
 	// What jobs may learn and reach.
 	{"/proc/sys/kernel/dmesg_restrict", "1"},
 	{"/proc/sys/kernel/kptr_restrict", "2"},
