@@ -40,6 +40,7 @@ var variations = map[string]variation{
 	"fork_plain.py":        {all: true},
 	"at_end.py":            {all: true},
 	"warn_state.py":        {all: true},
+	"modules_at_end.py":    {all: true},
 	"no_such.py":           {cold: "script cannot be read"},
 	"no_such.js":           {cold: "no such script"},
 }

@@ -81,8 +81,9 @@ class Startup:
 
     def _check_directory(self, directory):
         """Refuses a directory whose modules would come before warm ones."""
-        warm = {name.partition(".")[0] for name in sys.modules} - self.modules
-        shadowed = warm & _modules_of(directory)
+        # The few names of the directory are looked up: to go through all modules would
+        # read the name of each, and most lie on pages of their own.
+        shadowed = {name for name in _modules_of(directory) if name in sys.modules and name not in self.modules}
         if shadowed:
             raise Cold("local module " + min(shadowed))
         for name in _READ_AT_START:

@@ -111,7 +111,7 @@ def _release(warm_modules):
     for name in ("last_exc", "last_type", "last_value", "last_traceback", "argv", "path_hooks", "excepthook"):
         sys.__dict__.pop(name, None)
     sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
-    for name in [name for name in sys.modules if name not in warm_modules]:
+    for name in _new_modules(warm_modules):
         sys.modules.pop(name, None)
     sys.modules.pop("__main__", None)
     gc.collect()
@@ -124,6 +124,22 @@ def _release(warm_modules):
                     thing.flush()
             except Exception:
                 pass
+
+
+def _new_modules(warm_modules):
+    """Returns the modules that are not among the warm ones, which come with their places.
+
+    New ones come last. Each name that is looked at may be a page that nothing else reads,
+    so the search goes back from the end, to a warm one that stands where it stood.
+    """
+    new, place = [], len(sys.modules)
+    for name in reversed(sys.modules):
+        place -= 1
+        if name not in warm_modules:
+            new.append(name)
+        elif warm_modules[name] == place:
+            break
+    return new[::-1]
 
 
 def _ignored(title, e):

@@ -63,7 +63,7 @@ class Server:
         sys.path_importer_cache.clear()
         importlib.invalidate_caches()
         sys.modules.pop("__main__")
-        self._warm_modules = frozenset(sys.modules)
+        self._warm_modules = {name: place for place, name in enumerate(sys.modules)}
         gc.collect()
         gc.freeze()
         pages.make_writable()
