@@ -40,6 +40,7 @@ type RestoreSpec struct {
 	Tenant   string // owns the snapshots that are made of the machine
 	Snapshot string
 	Shell    api.Shell // the best kind that is to serve it; empty: the best there is
+	Job      string    // what it is for: one job of this interpreter; empty: not known
 	Tracker  string    // of its checkpoints; empty: the fleet's choice
 }
 

@@ -83,7 +83,7 @@ func (b *Broker) restoreJob(j *job) (WarmMachine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.cfg.Fleet.Restore(j.ctx, RestoreSpec{ID: j.id, Tenant: j.tenant, Snapshot: id})
+	return b.cfg.Fleet.Restore(j.ctx, RestoreSpec{ID: j.id, Tenant: j.tenant, Snapshot: id, Job: j.plan.interpreter})
 }
 
 type templateKey struct {

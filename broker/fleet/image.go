@@ -2,7 +2,9 @@ package fleet
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 
 	"thaw/broker/fleet/files"
 	"thaw/snapshot/layer"
@@ -16,7 +18,7 @@ import (
 const maxOverlays = 8
 
 // image is a snapshot in use: everything that a restore hands over is open. It does
-// not change, but for plan and hot.
+// not change, but for plan, hot and jobs.
 type image struct {
 	id        string
 	parent    string
@@ -36,7 +38,8 @@ type image struct {
 
 	// Of images, protected by its mu.
 	plan     *shared
-	hot      *pageindex.Index // pages that will be written, as plan has them; nil: not known yet
+	hot      *pageindex.Index   // pages that will be written, as plan has them; nil: not known yet
+	jobs     map[string]*shared // plans with those that a job writes, by runtime; nil: could not be found out
 	refs     int
 	stored   bool           // it is in the store
 	unleased map[*held]bool // uses from before it was
@@ -90,7 +93,7 @@ func (im *image) layers() (n int) {
 
 // close lets go of the files.
 func (im *image) close() {
-	for _, s := range append([]*shared{im.state, im.plan, im.base}, im.overlays...) {
+	for _, s := range slices.Concat([]*shared{im.state, im.plan, im.base}, im.overlays, slices.Collect(maps.Values(im.jobs))) {
 		s.release()
 	}
 	for _, d := range im.disks {

@@ -217,10 +217,13 @@ func (x *images) close() {
 	}
 }
 
-// planOf returns the image's plan, for one use.
-func (x *images) planOf(im *image) *shared {
+// planOf returns the image's plan, for one use: that for a job of a runtime, if it is known.
+func (x *images) planOf(im *image, job string) *shared {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if plan := im.jobs[job]; plan != nil {
+		return plan.use()
+	}
 	return im.plan.use()
 }
 
@@ -242,15 +245,35 @@ func (x *images) hotOfTemplate(id string) *pageindex.Index {
 	return nil
 }
 
-// setHot notes the pages that a machine of this image is going to write.
-func (x *images) setHot(im *image, hot *pageindex.Index) error {
+// claimJob says whether nobody has yet tried to find out what a job of a runtime writes: the
+// caller does, then.
+func (x *images) claimJob(im *image, runtime string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if _, tried := im.jobs[runtime]; tried {
+		return false
+	}
+	if im.jobs == nil {
+		im.jobs = map[string]*shared{}
+	}
+	im.jobs[runtime] = nil
+	return true
+}
+
+// setHot notes the pages that a machine of this image is going to write; job: for a job
+// of that runtime.
+func (x *images) setHot(im *image, hot *pageindex.Index, job string) error {
 	plan, err := planFile(im.memory, im.data, hot)
 	if err != nil {
 		return err
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	im.plan.release()
-	im.plan, im.hot = plan, hot
+	if job == "" {
+		im.plan, im.hot, plan = plan, hot, im.plan
+	} else {
+		im.jobs[job], plan = plan, im.jobs[job] // it was claimed
+	}
+	plan.release()
 	return nil
 }

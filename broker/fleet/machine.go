@@ -102,7 +102,7 @@ func (m *Machine) rebase(ctx context.Context, h *held) error {
 	if !many {
 		return nil
 	}
-	plan := m.fleet.images.planOf(h.image)
+	plan := m.fleet.images.planOf(h.image, "")
 	defer plan.release()
 	v := h.handOver(plan, nil)
 	v.Disks = nil

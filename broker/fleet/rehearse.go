@@ -59,6 +59,8 @@ func (f *Fleet) rehearse(ctx context.Context, template string) (_ *shell, err er
 	if err != nil {
 		return nil, err
 	}
+	f.recordJobs(ctx, h.image)
+	c.done("record jobs")
 	for _, part := range play.Parts(h.warm, env) {
 		if err := f.practise(ctx, s, h.image, part, &r, c); err != nil {
 			return nil, err
@@ -98,7 +100,7 @@ func (f *Fleet) rollBackRehearsal(ctx context.Context, s *shell, im *image, r *R
 		}
 		defer record.Close()
 	}
-	plan := f.images.planOf(im)
+	plan := f.images.planOf(im, "")
 	defer plan.release()
 	restored, err := s.proc.Rollback(ctx, im.handOver(plan, s.topFile()), record)
 	if err != nil {
@@ -113,9 +115,64 @@ func (f *Fleet) rollBackRehearsal(ctx context.Context, s *shell, im *image, r *R
 	if err != nil {
 		return err
 	}
-	if err := f.images.setHot(im, hot); err != nil {
+	if err := f.images.setHot(im, hot, ""); err != nil {
 		return err
 	}
 	f.pool.Renew(pool.Key{Kind: Bound, Class: im.class, Template: im.id})
 	return nil
+}
+
+// recordJobs finds out which pages a job of each warm interpreter writes, if that is not
+// known yet: shells get them ready ahead. Without, jobs are only slower.
+func (f *Fleet) recordJobs(ctx context.Context, im *image) {
+	for runtime, id := range im.warm {
+		if !f.images.claimJob(im, runtime) {
+			continue
+		}
+		if err := f.recordJob(ctx, im, runtime, id); err != nil && ctx.Err() == nil {
+			f.cfg.Log.Warn("pages that jobs write are not known", "template", im.id, "runtime", runtime, "error", err)
+		}
+	}
+}
+
+// recordJob runs the least job in a machine of its own, which has no use after it: a job
+// leaves much to be put back.
+func (f *Fleet) recordJob(ctx context.Context, im *image, runtime string, id uint64) error {
+	env, err := f.cfg.Assets.Env(im.imageName)
+	if err != nil {
+		return err
+	}
+	s, err := f.newShell(ctx, im.class, im.diskSize, false)
+	if err != nil {
+		return err
+	}
+	defer f.discard(s)
+	plan := f.images.planOf(im, "")
+	defer plan.release()
+	if _, err := s.proc.Restore(ctx, im.handOver(plan, s.topFile())); err != nil {
+		return err
+	}
+	client, _, err := f.awaken(ctx, s, "", startClock())
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeoutCause(ctx, f.cfg.ReadyTimeout, errLate)
+	defer cancel()
+	if err := play.LeastJob(ctx, client, runtime, id, env); err != nil {
+		return err
+	}
+	record, err := layer.NewMemfd("thaw-record", 0)
+	if err != nil {
+		return err
+	}
+	defer record.Close()
+	if _, err := s.proc.Rollback(ctx, im.handOver(plan, s.topFile()), record); err != nil {
+		return err
+	}
+	written, err := files.Recording(record, im.memory.Pages)
+	if err != nil {
+		return err
+	}
+	return f.images.setHot(im, written, runtime)
 }

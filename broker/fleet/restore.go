@@ -18,6 +18,7 @@ type RestoreSpec struct {
 	Snapshot  string // template or checkpoint
 	Hostname  string // empty: "thaw"
 	Shell     Kind   // the best kind that is taken; empty: the best there is
+	Job       string // what it is for: one job of this runtime's warm interpreter; empty: not known
 	// Tracker finds the changed pages of its checkpoints; empty: the fleet's choice. One that
 	// needs a machine made for it has no shell that waits.
 	Tracker string
@@ -54,6 +55,7 @@ func (f *Fleet) restore(ctx context.Context, spec RestoreSpec, h *held, c *clock
 			f.discard(s)
 		}
 	}()
+	s.job = spec.Job
 	c.done("shell")
 	if spec.MachineID == "" {
 		spec.MachineID = randomName("m-")

@@ -28,8 +28,9 @@ type shell struct {
 	proc  *vmmproc.Process
 	class Class
 	kind  Kind
-	rings bool  // its processors have dirty rings
-	image *held // what it is bound to, or nil
+	rings bool   // its processors have dirty rings
+	image *held  // what it is bound to, or nil
+	job   string // what it is to be used for: a job of this runtime; empty: not known
 
 	mu  sync.Mutex
 	top *os.File // of the writable disk; nobody else's; protected by mu
@@ -129,7 +130,7 @@ func (s *shell) fit(im *image) error {
 // become gives the shell the content of an image, whatever it is now. It runs then, with
 // stream as a connection to it, or is paused if that is nil.
 func (s *shell) become(ctx context.Context, f *Fleet, im *image, stream *os.File) (vmmproc.Restored, error) {
-	plan := f.images.planOf(im)
+	plan := f.images.planOf(im, s.job)
 	defer plan.release()
 	given := im.handOver(plan, s.topFile())
 	given.Stream = stream

@@ -118,7 +118,7 @@ func (f *Fleet) Trackers() []api.Tracker {
 func (f *Fleet) Snapshots() catalogue.Store { return stored{f.store} }
 
 func restoreSpec(s broker.RestoreSpec) fleet.RestoreSpec {
-	return fleet.RestoreSpec{MachineID: s.ID, Snapshot: s.Snapshot, Hostname: s.ID, Shell: fleet.Kind(s.Shell), Tracker: s.Tracker}
+	return fleet.RestoreSpec{MachineID: s.ID, Snapshot: s.Snapshot, Hostname: s.ID, Shell: fleet.Kind(s.Shell), Job: s.Job, Tracker: s.Tracker}
 }
 
 // wrap makes the broker's machine of the fleet's. After an error the machine is gone,
