@@ -14,9 +14,8 @@ import (
 )
 
 // awaken lets a paused machine run with a new generation, and returns the client of
-// its agent once that has acknowledged. The request is on its way before the machine
-// runs: no round trip is waited for between. After an error the machine must be
-// destroyed.
+// its agent once that has acknowledged. The connection to it is on its way before the
+// machine runs. After an error the machine must be destroyed.
 func (f *Fleet) awaken(ctx context.Context, s *shell, hostname string, c *clock) (*agentclient.Client, uint64, error) {
 	ahead, err := s.berth.DialAhead(ctx, agentproto.Port)
 	if err != nil {
@@ -48,50 +47,28 @@ func (f *Fleet) become(ctx context.Context, s *shell, im *image, hostname, phase
 	return restored, client, generation, err
 }
 
-// greet sends a machine its generation through ahead, has it run by start, and waits for
-// its acknowledgement.
+// greet has a machine run by start, sends it its generation through ahead, and waits for
+// its acknowledgement. The wall time in it is of when the machine ran already: one that was
+// long in the making is not told a clock that is late.
 func (f *Fleet) greet(ctx context.Context, s *shell, hostname string, ahead *berth.Conn, c *clock, start func(ctx context.Context) error) (
 	*agentclient.Client, uint64, error,
 ) {
-	ctx, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
-	begun := make(chan struct{})
-	var failed error      // of start; read after begun is closed
-	var running time.Time // since when the machine runs; read after begun is closed
-	first := berth.NewStarter(ahead, func() {
-		go func() {
-			defer close(begun)
-			if failed = start(ctx); failed != nil {
-				fail(failed)
-				return
-			}
-			running = time.Now()
-			late := time.AfterFunc(f.cfg.AckTimeout, func() { fail(errLate) })
-			context.AfterFunc(ctx, func() { late.Stop() })
-		}()
-	})
-	client := agentclient.New(s.berth.Dialer(agentproto.Port, first))
+	client := agentclient.New(s.berth.Dialer(agentproto.Port, ahead))
 	g, err := f.newGeneration(hostname)
+	if err == nil {
+		err = start(ctx)
+	}
 	if err != nil {
 		ahead.Close()
 		return nil, 0, err
 	}
+	running := time.Now()
+	ctx, cancel := context.WithDeadlineCause(ctx, running.Add(f.cfg.AckTimeout), errLate)
+	defer cancel()
+	g.Wall = running.UnixNano()
 	res, err := client.SetGeneration(ctx, g)
-	first.Wait(begun)
-	// A machine that was long in the making has been told a clock that is late.
-	if failed == nil && err == nil && running.Sub(time.Unix(0, g.Wall)) > clockSlack {
-		if g, err = f.newGeneration(hostname); err == nil {
-			res, err = client.SetGeneration(ctx, g)
-		}
-	}
-	switch {
-	case failed != nil:
-		client.Close()
-		return nil, 0, failed
-	case err == nil && time.Since(running) > f.cfg.AckTimeout:
-		err = errLate // an answer that came too late is none
-	case err == nil:
-		err = context.Cause(ctx)
+	if err == nil {
+		err = context.Cause(ctx) // an answer that came too late is none
 	}
 	if err != nil {
 		client.Close()
@@ -112,10 +89,6 @@ func steps(s *agentproto.GenerationSteps) []Phase {
 		{"hooks", ms(s.Hooks)},
 	}
 }
-
-// clockSlack is how late a machine's clock may be because of the time that its restore
-// took: within the 100 ms that are promised.
-const clockSlack = 70 * time.Millisecond
 
 // errLate is the cause when a guest takes too long.
 var errLate = errors.New("no answer in time")
