@@ -20,7 +20,7 @@ type job struct {
 	created time.Time
 	log     *eventlog.Log
 	ticket  *admission.Ticket
-	dir     string // holds the artifacts; removed with the job
+	dir     string // holds the artifacts, if there are any; removed with the job
 
 	ctx    context.Context // ends when an outcome other than done is decided
 	cancel context.CancelCauseFunc

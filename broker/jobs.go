@@ -75,10 +75,6 @@ func (b *Broker) admit(tenant string, p plan) (*job, error) {
 	if j.ticket, err = b.pool.Enter(tenant, p.need()); err != nil {
 		return nil, err
 	}
-	if err := os.Mkdir(j.dir, 0o700); err != nil {
-		j.ticket.Release()
-		return nil, fmt.Errorf("broker: make job directory: %w", err)
-	}
 	b.jobs[j.id] = j
 	b.order = append(b.order, j)
 	b.retire(tenant, nil)

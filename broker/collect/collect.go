@@ -79,7 +79,8 @@ type Outcome struct {
 // maxListed is how many entries of a tree are looked at.
 const maxListed = 20000
 
-// Fetch copies the files that may become artifacts into dir, which must be empty.
+// Fetch copies the files that may become artifacts into dir, which must be empty, or is
+// made with the first of them.
 // It fails only when the guest or the host does; bad files are in the outcome.
 func Fetch(ctx context.Context, tree Tree, dir string, rules Rules) (*Outcome, error) {
 	files, more, err := tree.List(ctx, maxListed)
@@ -129,6 +130,9 @@ func (c *collector) take(ctx context.Context, tree Tree, f File) error {
 		return nil
 	}
 	a := Artifact{Path: f.Path, Attempt: c.rules.Attempt, Stored: filepath.Join(c.dir, strconv.Itoa(len(c.out.Artifacts)))}
+	if err := os.Mkdir(c.dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("collect: make directory: %w", err)
+	}
 	n, sum, err := c.copy(ctx, tree, f, a.Stored)
 	switch {
 	case errors.Is(err, errTooMuch):

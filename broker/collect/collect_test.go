@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -57,7 +58,7 @@ func TestHostileTree(t *testing.T) {
 		},
 		content: map[string]string{"b.txt": "hello", "a/ok.txt": "ok", "liar": "four", "short": "ab", "B.TXT": "x", "a": "x"},
 	}
-	o, err := Fetch(t.Context(), tree, t.TempDir(), Rules{MaxFiles: 100, MaxBytes: 1 << 20, Attempt: 1})
+	o, err := Fetch(t.Context(), tree, filepath.Join(t.TempDir(), "made"), Rules{MaxFiles: 100, MaxBytes: 1 << 20, Attempt: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

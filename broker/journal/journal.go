@@ -2,14 +2,18 @@
 // running machines, so that a daemon that was killed can clean up at its next
 // start.
 //
-// There is one directory for each machine, with a record (record.json) in it
-// that is written aside and renamed. The daemon's lock on the state directory
+// There is one directory for each machine, with a record (record.json) in it,
+// which is one page of the file system's cache: so a daemon that is killed while it
+// writes leaves the old one, the new one, or an empty file, which is none. (To write it
+// aside and rename it takes an inode for each machine more, and ext4 looks at each inode
+// that was deleted within the last seconds before it gives one out.) The daemon's lock on the state directory
 // makes sure that a machine found here belongs to a daemon that is gone. A
 // process is only ever killed through a pidfd, after its start time has been
 // compared: a number that was given to another process since is left alone.
 package journal
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,8 +31,8 @@ var ErrInUse = errors.New("journal: state directory is used by another daemon")
 
 const recordName = "record.json"
 
-// maxRecord bounds the bytes that are read of a record.
-const maxRecord = 64 << 10
+// recordSize is the length of a record, in bytes: what is short of it is blanks.
+const recordSize = 4096
 
 // Record is what must be undone for one machine.
 type Record struct {
@@ -85,18 +89,23 @@ func validID(id string) bool {
 	return id != "" && id != "lock" && !strings.ContainsAny(id, "/\x00") && id[0] != '.'
 }
 
-// Write puts down the record of a machine, atomically.
+// Write puts down the record of a machine, in the place of the one that there may be.
 func (j *Journal) Write(id string, r Record) error {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("journal: encode record: %w", err)
 	}
-	path := filepath.Join(j.dir, id, recordName)
-	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
-		return fmt.Errorf("journal: write record: %w", err)
+	if len(b) > recordSize {
+		return fmt.Errorf("journal: record of %d bytes is longer than %d", len(b), recordSize)
 	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return fmt.Errorf("journal: commit record: %w", err)
+	b = append(b, bytes.Repeat([]byte{' '}, recordSize-len(b))...)
+	f, err := os.OpenFile(filepath.Join(j.dir, id, recordName), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("journal: open record: %w", err)
+	}
+	_, err = f.WriteAt(b, 0)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("journal: write record: %w", err)
 	}
 	return nil
 }
@@ -161,18 +170,22 @@ func readRecord(path string) (Record, error) {
 		return Record{}, fmt.Errorf("journal: open record: %w", err)
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxRecord+1))
+	b, err := io.ReadAll(io.LimitReader(f, recordSize+1))
 	if err != nil {
 		return Record{}, fmt.Errorf("journal: read record: %w", err)
 	}
 	return parseRecord(b)
 }
 
-// parseRecord decodes and checks a record.
+// parseRecord decodes and checks a record. One that was not written, or whose content the
+// host's power did not leave, says nothing: there is no process of it.
 func parseRecord(b []byte) (Record, error) {
 	var r Record
-	if len(b) > maxRecord {
-		return r, fmt.Errorf("journal: record is longer than %d bytes", maxRecord)
+	if len(b) > recordSize {
+		return r, fmt.Errorf("journal: record is longer than %d bytes", recordSize)
+	}
+	if len(bytes.Trim(b, "\x00")) == 0 {
+		return r, nil
 	}
 	if err := json.Unmarshal(b, &r); err != nil {
 		return r, fmt.Errorf("journal: decode record: %w", err)

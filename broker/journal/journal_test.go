@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -93,7 +94,7 @@ func TestReclaimLeavesOthersAlone(t *testing.T) {
 
 func TestReclaimWithoutAndWithABadRecord(t *testing.T) {
 	j := open(t)
-	for _, id := range []string{"none", "bad"} {
+	for _, id := range []string{"none", "bad", "empty", "lost"} {
 		if _, err := j.Create(id); err != nil {
 			t.Fatal(err)
 		}
@@ -101,9 +102,43 @@ func TestReclaimWithoutAndWithABadRecord(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(j.dir, "bad", recordName), []byte(`{"pid":`), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	// Of a daemon that was killed before it wrote, and of a host whose power failed.
+	for id, content := range map[string][]byte{"empty": nil, "lost": make([]byte, recordSize)} {
+		if err := os.WriteFile(filepath.Join(j.dir, id, recordName), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	got, err := j.Reclaim()
-	if err != nil || len(got) != 2 || got[0].ID != "bad" || got[0].Err == nil || got[1].Err != nil {
-		t.Errorf("%+v, %v", got, err)
+	if err != nil || len(got) != 4 || got[0].ID != "bad" || got[0].Err == nil {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for _, l := range got[1:] {
+		if l.Err != nil || l.Killed {
+			t.Errorf("%+v", l)
+		}
+	}
+}
+
+// The second record of a machine takes the place of the first, however long that was.
+func TestRecordIsReplaced(t *testing.T) {
+	j := open(t)
+	dir, err := j.Create("vm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []Record{{Cgroup: "/" + strings.Repeat("long/", 200)}, {PID: 42, BootID: "b", Cgroup: "/c"}} {
+		if err := j.Write("vm", want); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := readRecord(filepath.Join(dir, recordName)); err != nil || got != want {
+			t.Errorf("%+v, %v, want %+v", got, err, want)
+		}
+	}
+	if err := j.Write("vm", Record{Cgroup: "/" + strings.Repeat("x", recordSize)}); err == nil {
+		t.Error("a record that is too long was taken")
+	}
+	if got, err := readRecord(filepath.Join(dir, recordName)); err != nil || got.PID != 42 {
+		t.Errorf("after one that was refused: %+v, %v", got, err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,13 +27,13 @@ func Describe(pid int) (Record, error) {
 	return Record{PID: pid, StartTime: start, BootID: bootID()}, nil
 }
 
-func bootID() string {
+var bootID = sync.OnceValue(func() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return ""
 	}
 	return strings.TrimSpace(string(b))
-}
+})
 
 // startTime is field 22 of /proc/pid/stat. The second field, the program's name,
 // may hold blanks and brackets: count from the last bracket.
