@@ -3,15 +3,12 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"os"
-	"runtime/debug"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"thaw/guestinit/agentproto"
 	"thaw/guestinit/cgroup"
+	"thaw/guestinit/freemem"
 )
 
 // Renewer makes the machine that of a generation (package generation).
@@ -174,31 +171,14 @@ func (s *Server) freeze(req agentproto.FreezeRequest) (agentproto.FreezeResult, 
 }
 
 // prepare makes memory free for a template.
-func (s *Server) prepare(req agentproto.FreezeRequest, res *agentproto.FreezeResult) error {
+func (s *Server) prepare(req agentproto.FreezeRequest, res *agentproto.FreezeResult) (err error) {
 	if req.DropCaches {
-		debug.FreeOSMemory() // the agent's own
-		unix.Sync()
-		if err := writeSysctl("/proc/sys/vm/drop_caches", "3"); err != nil {
-			return err
-		}
+		err = freemem.Drop()
 	}
-	if req.ReportFree {
-		// Both the balloon and Linux's free page reporting go by whole blocks
-		// first.
-		if err := writeSysctl("/proc/sys/vm/compact_memory", "1"); err != nil {
-			return err
-		}
-		var si unix.Sysinfo_t
-		if err := unix.Sysinfo(&si); err != nil {
-			return fmt.Errorf("agent: size of free memory: %w", err)
-		}
-		res.FreeBytes = int64(si.Freeram) * int64(si.Unit)
+	if req.ReportFree && err == nil {
+		res.FreeBytes, err = freemem.Gather()
 	}
-	return nil
-}
-
-func writeSysctl(path, value string) error {
-	if err := os.WriteFile(path, []byte(value), 0); err != nil {
+	if err != nil {
 		return fmt.Errorf("agent: prepare for a checkpoint: %w", err)
 	}
 	return nil

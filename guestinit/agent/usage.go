@@ -2,7 +2,6 @@ package agent
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"runtime"
 	"strconv"
@@ -11,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"thaw/guestinit/agentproto"
+	"thaw/guestinit/freemem"
 )
 
 // Info describes the guest.
@@ -74,31 +74,9 @@ func (s *Server) usage() (agentproto.Usage, error) {
 		MemoryPeak: st.MemoryPeak, MemoryNow: now.MemoryBytes, OOMKills: st.OOMKills,
 		PidsPeak: st.PidsPeak, PidsNow: now.Pids, Execs: int64(s.execCount()),
 	}
-	if u.MemTotal, u.MemAvailable, err = memInfo(); err != nil {
+	if u.MemTotal, u.MemAvailable, err = freemem.Size(); err != nil {
 		return agentproto.Usage{}, err
 	}
 	s.files.AddUsage(&u)
 	return u, nil
-}
-
-// memInfo returns the machine's memory in bytes.
-func memInfo() (total, available int64, err error) {
-	raw, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, 0, fmt.Errorf("agent: read memory size: %w", err)
-	}
-	for line := range bytes.Lines(raw) {
-		f := bytes.Fields(line)
-		if len(f) < 2 {
-			continue
-		}
-		kib, _ := strconv.ParseInt(string(f[1]), 10, 64)
-		switch string(f[0]) {
-		case "MemTotal:":
-			total = kib << 10
-		case "MemAvailable:":
-			available = kib << 10
-		}
-	}
-	return total, available, nil
 }

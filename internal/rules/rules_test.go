@@ -58,6 +58,7 @@ var mayUseUnix = map[string]bool{
 	"guestinit/agent":              true,
 	"guestinit/boot":               true,
 	"guestinit/cgroup":             true,
+	"guestinit/freemem":            true,
 	"guestinit/guesttest":          true,
 	"guestinit/launch":             true,
 	"guestinit/netconf":            true,
