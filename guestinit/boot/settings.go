@@ -24,6 +24,9 @@ var settings = []struct{ path, value string }{
 	{"/sys/kernel/mm/transparent_hugepage/enabled", "madvise"},
 	{"/sys/kernel/mm/transparent_hugepage/defrag", "madvise"},
 	{"/sys/kernel/mm/transparent_hugepage/shmem_enabled", "advise"},
+	// A huge page that is read first would be one of zeros that all share, and come in
+	// small pages when it is written. The kernel does so from 512 MiB on.
+	{"/sys/kernel/mm/transparent_hugepage/use_zero_page", "0"},
 
 	// A CPU's list of free pages is as short as it can be. One that has grown is
 	// shortened by the kernel a second later: in a machine restored meanwhile it
