@@ -15,6 +15,7 @@ Generators that the program made itself keep their state. `secrets`,
 `os.urandom`, `uuid4` and `random.SystemRandom` ask the kernel each time.
 """
 
+import ctypes
 import functools
 import hashlib
 import os
@@ -27,6 +28,7 @@ class Generation:
     def __init__(self):
         self._seeded = set()
         self._watched = set()
+        self._untouched = None
 
     def watch(self):
         """Wraps the seeding functions of the modules that are loaded."""
@@ -37,9 +39,18 @@ class Generation:
         if legacy is not None:
             self._watch("numpy.random", [legacy, legacy.mtrand], ("seed", "set_state"))
 
+    def prepare(self):
+        """Makes the next renewals cheap, as long as no program has run: numpy's own way
+        to seed goes through hundreds of pages, each a fault in a restored machine."""
+        legacy = sys.modules.get("numpy.random")
+        if legacy is not None:
+            _seed(legacy, b"")  # it forgets what it was made from, too
+            self._untouched = _state_of(legacy.mtrand._rand)
+
     def forget(self):
         """Takes everything for unseeded: the program starts now."""
         self._seeded.clear()
+        self._untouched = None
 
     def renew(self, seed=b""):
         """Gives every default generator a new state."""
@@ -47,9 +58,10 @@ class Generation:
         if random is not None and "random" not in self._seeded:
             random._inst.seed(_fresh(seed, b"random", 64))
         legacy = sys.modules.get("numpy.random")
-        if legacy is not None and "numpy.random" not in self._seeded:
-            words = memoryview(_fresh(seed, b"numpy", 64)).cast("I").tolist()
-            legacy.mtrand._rand.seed(words)
+        if self._untouched is not None:
+            _fill(self._untouched, random.Random(_fresh(seed, b"numpy", 64)))
+        elif legacy is not None and "numpy.random" not in self._seeded:
+            _seed(legacy, seed)
         ssl = sys.modules.get("ssl")
         if ssl is not None:
             ssl.RAND_add(_fresh(seed, b"ssl", 32), 32.0)
@@ -86,6 +98,29 @@ class Generation:
             return result
 
         return wrapper
+
+
+def _seed(legacy, seed):
+    """Seeds numpy's legacy generator."""
+    legacy.mtrand._rand.seed(memoryview(_fresh(seed, b"numpy", 64)).cast("I").tolist())
+
+
+_KEY_WORDS = 624  # of a Mersenne Twister; behind them is how many were given out
+
+
+def _state_of(generator):
+    """Returns the state of numpy's legacy generator as an array, or None if it is not what
+    it is known to be, or keeps a number for later."""
+    name, key, position, has_gauss, _ = generator.get_state()
+    if name != "MT19937" or has_gauss or len(key) != _KEY_WORDS:
+        return None
+    state = (ctypes.c_uint32 * (_KEY_WORDS + 1)).from_address(generator._bit_generator.ctypes.state_address)
+    return state if list(state) == [*key, position] else None
+
+
+def _fill(state, source):
+    """Gives a Mersenne Twister the state of another, which was seeded."""
+    state[:] = source.getstate()[1]
 
 
 def _fresh(seed, use, size):

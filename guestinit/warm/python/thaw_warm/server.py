@@ -50,6 +50,7 @@ class Server:
         warnings._filters_mutated()
         bare.prepare()
         self._generation.watch()
+        self._generation.prepare()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGURG, self._renew_while_busy)
         # A thread that a library has started shall not be in the template:
