@@ -177,6 +177,8 @@ const (
 	quietTime    = 100 * time.Millisecond
 	reclaimTime  = 10 * time.Second
 	reclaimPause = 20 * time.Millisecond
+	reportTime   = 5 * time.Second
+	reportStill  = 15 // pauses
 )
 
 // settle freezes the machine with little in its memory: what is free is taken by the
@@ -232,11 +234,48 @@ func (t *templateBuild) reclaim(ctx context.Context, want int64) error {
 		}
 		before = now
 	}
+	reported, err := t.reported(ctx)
+	if err != nil {
+		return err
+	}
 	if err := p.SetBalloon(ctx, 0); err != nil {
 		return err
 	}
-	time.Sleep(settleTime)
+	return t.awaitReports(ctx, reported)
+}
+
+// awaitReports waits until the guest has reported what came back out of the balloon
+// as free, which Linux does after two seconds. Else every machine of the template
+// would do it, some milliseconds of processor time each.
+func (t *templateBuild) awaitReports(ctx context.Context, before uint64) error {
+	last := before
+	for deadline, still := time.Now().Add(reportTime), 0; last == before || still < reportStill; still++ {
+		select {
+		case <-time.After(reclaimPause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if time.Now().After(deadline) {
+			return nil // a guest without free page reporting
+		}
+		now, err := t.reported(ctx)
+		if err != nil {
+			return err
+		}
+		if now != last {
+			last, still = now, 0
+		}
+	}
 	return nil
+}
+
+// reported is how many bytes the guest has reported as free so far.
+func (t *templateBuild) reported(ctx context.Context) (uint64, error) {
+	stats, err := t.machine.Process().Stats(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("fleet: look at the balloon: %w", err)
+	}
+	return stats["balloon.reported_bytes"], nil
 }
 
 // allocated is how many bytes of the memory exist.

@@ -33,6 +33,13 @@ var settings = []struct{ path, value string }{
 	// wrote thousands of page structs, each page of which is a copy.
 	{"/proc/sys/vm/percpu_pagelist_high_fraction", "4096"},
 
+	// No looking every half second for memory to compact: it reads all page structs.
+	// Who wants a huge page still has memory compacted.
+	{"/proc/sys/vm/compaction_proactiveness", "0"},
+	// Counters are folded each minute, not each second. Who reads /proc/meminfo is off
+	// by some hundred pages at most.
+	{"/proc/sys/vm/stat_interval", "60"},
+
 	// What jobs may learn and reach.
 	{"/proc/sys/kernel/dmesg_restrict", "1"},
 	{"/proc/sys/kernel/kptr_restrict", "2"},
