@@ -90,6 +90,12 @@ func (m *Machine) Restore(i Image) (r Restored, err error) {
 	return Restored{Phases: p.list}, err
 }
 
+// interruptTime is for the kernel's worker that brings the last interrupts of an irqfd
+// to the I/O APIC: nothing tells when it has. One that came after the controllers were
+// set would be an interrupt too many in a machine that is to equal its image. Only a
+// machine that stands afterwards has the time.
+const interruptTime = 20 * time.Millisecond
+
 // Rollback puts the machine back to where an image was saved, in place. The image has the
 // base of the one that the machine was restored from. After an error before anything was
 // changed the machine is paused; later errors end it.
@@ -114,6 +120,9 @@ func (m *Machine) Rollback(i Image, record *os.File) (r Restored, err error) {
 	}()
 	for _, t := range m.transports {
 		t.Reset()
+	}
+	if i.Stream == nil {
+		time.Sleep(interruptTime)
 	}
 	p.done("stop devices")
 	private, exact, err := m.changed(state, before)
