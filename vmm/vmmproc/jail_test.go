@@ -51,6 +51,9 @@ func TestJailFromOutside(t *testing.T) {
 				t.Errorf("%s: %s is %q, want %q", task, key, got, want)
 			}
 		}
+		if slack := strings.TrimSpace(read(t, "/proc/"+filepath.Base(task)+"/timerslack_ns")); slack != "250000" {
+			t.Errorf("%s: timer slack of %s ns", task, slack)
+		}
 		if pids := strings.Fields(status["NSpid"]); len(pids) != 2 {
 			t.Errorf("%s: NSpid %q", task, status["NSpid"])
 		}
