@@ -36,6 +36,7 @@ func TestKernelPrograms(t *testing.T) {
 		for _, s := range shapes() {
 			t.Run(k.Manifest.Name+"/"+s.String(), func(t *testing.T) {
 				m := spec(t, k, s, initrd)
+				m.Balloon = true // zeroed_pages.c reports to it
 				if hostinfo.Detect().Kind == hostinfo.Lab {
 					m.Cmdline += " runner.emulated" // see isolation.c
 				}

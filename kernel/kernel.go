@@ -59,8 +59,9 @@ type Manifest struct {
 	Package Package `json:"package"`
 	// ConfigSHA256 is of the complete configuration.
 	ConfigSHA256 string `json:"config_sha256"`
-	// FragmentSHA256 and PatchSHA256 are of this folder's files, Compiler and
-	// Linker the first lines of their --version. Tuned only.
+	// FragmentSHA256 is of this folder's configuration, PatchSHA256 of its patches,
+	// one after the other, Compiler and Linker the first lines of their --version.
+	// Tuned only.
 	FragmentSHA256 string `json:"fragment_sha256,omitempty"`
 	PatchSHA256    string `json:"patch_sha256,omitempty"`
 	Compiler       string `json:"compiler,omitempty"`

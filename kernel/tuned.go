@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"bytes"
 	"context"
 	_ "embed"
 	"errors"
@@ -27,6 +28,13 @@ var (
 	configFragment []byte
 	//go:embed pvm-native-guest.patch
 	nativePatch []byte
+	//go:embed zeroed-pages.patch
+	zeroedPatch []byte
+	//go:embed aligned-maps.patch
+	alignedPatch []byte
+
+	// patches are applied in this order.
+	patches = [][]byte{nativePatch, zeroedPatch, alignedPatch}
 )
 
 // toolchain is what compiles the kernel, by the first lines of --version.
@@ -61,8 +69,11 @@ func Tuned(ctx context.Context, progress io.Writer) (*Kernel, error) {
 // tunedKey digests everything that decides the compiled kernel.
 func tunedKey(pkg Package, tc toolchain) string {
 	return cache.Key(NameTuned, strconv.Itoa(tunedRecipe), pkg.Version, pkg.Digest,
-		digestBytes(configFragment), digestBytes(nativePatch), tc.compiler, tc.linker)
+		digestBytes(configFragment), digestPatches(), tc.compiler, tc.linker)
 }
+
+// digestPatches is the digest of all patches, one after the other.
+func digestPatches() string { return digestBytes(bytes.Join(patches, nil)) }
 
 func findToolchain(ctx context.Context) (toolchain, error) {
 	var tc toolchain
@@ -125,7 +136,7 @@ func buildTuned(ctx context.Context, dir string, src *source, tc toolchain, prog
 		Version:        strings.TrimSpace(string(release)),
 		Package:        src.pkg,
 		FragmentSHA256: digestBytes(configFragment),
-		PatchSHA256:    digestBytes(nativePatch),
+		PatchSHA256:    digestPatches(),
 		Compiler:       tc.compiler,
 		Linker:         tc.linker,
 		Recipe:         tunedRecipe,
@@ -151,15 +162,18 @@ func buildEnv(tree string) ([]string, error) {
 // configure patches tree and writes its .config.
 func configure(ctx context.Context, tree string, env []string) error {
 	fragment, patch := filepath.Join(tree, "thaw.config"), filepath.Join(tree, "thaw.patch")
-	for path, content := range map[string][]byte{fragment: configFragment, patch: nativePatch} {
-		if err := os.WriteFile(path, content, 0o644); err != nil {
-			return fmt.Errorf("kernel: write build input: %w", err)
-		}
-	}
-	// Fuzz is refused: a patch that no longer fits has to be looked at.
-	patching := hostcmd.Command{Dir: tree, Argv: []string{"patch", "-p1", "--batch", "--fuzz=0", "-i", patch}}
-	if _, err := run(ctx, patching); err != nil {
+	if err := writeInput(fragment, configFragment); err != nil {
 		return err
+	}
+	for _, content := range patches {
+		if err := writeInput(patch, content); err != nil {
+			return err
+		}
+		// Fuzz is refused: a patch that no longer fits has to be looked at.
+		patching := hostcmd.Command{Dir: tree, Argv: []string{"patch", "-p1", "--batch", "--fuzz=0", "-i", patch}}
+		if _, err := run(ctx, patching); err != nil {
+			return err
+		}
 	}
 	configuring := hostcmd.Command{
 		Dir: tree, Env: append(env, "KCONFIG_ALLCONFIG="+fragment),
@@ -174,6 +188,13 @@ func configure(ctx context.Context, tree string, env []string) error {
 	}
 	if lost := lostOptions(string(configFragment), string(got)); len(lost) > 0 {
 		return errors.New("kernel: the source does not take these options of microvm.config: " + strings.Join(lost, ", "))
+	}
+	return nil
+}
+
+func writeInput(path string, content []byte) error {
+	if err := os.WriteFile(path, content, 0o644); err != nil {
+		return fmt.Errorf("kernel: write build input: %w", err)
 	}
 	return nil
 }

@@ -112,13 +112,14 @@ func TestBuildEnvIsFixed(t *testing.T) {
 	}
 }
 
-func TestPatchIsOurs(t *testing.T) {
-	patch := string(nativePatch)
-	if !strings.Contains(patch, "SPDX-License-Identifier: GPL-2.0") {
-		t.Error("the patch has no licence line")
-	}
-	if strings.Contains(patch, "\r") {
-		t.Error("the patch has carriage returns")
+func TestPatchesAreOurs(t *testing.T) {
+	for i, patch := range patches {
+		if !strings.HasPrefix(string(patch), "SPDX-License-Identifier: GPL-2.0\n") {
+			t.Errorf("patch %d has no licence line", i)
+		}
+		if strings.Contains(string(patch), "\r") {
+			t.Errorf("patch %d has carriage returns", i)
+		}
 	}
 }
 

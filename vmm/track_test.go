@@ -149,7 +149,8 @@ func deviceWrite(m *Machine, rnd *rand.Rand) error {
 	gpa := wildAddress + page*guestmem.PageSize
 	switch rnd.IntN(6) {
 	case 0:
-		return m.mem.Reclaim(gpa, (1+rnd.Uint64N(8))*guestmem.PageSize)
+		_, err := m.mem.Reclaim(gpa, (1+rnd.Uint64N(8))*guestmem.PageSize)
+		return err
 	case 1:
 		return m.mem.WriteAt(make([]byte, guestmem.PageSize), gpa)
 	case 2: // as devices do that fill a buffer in place

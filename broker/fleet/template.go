@@ -241,12 +241,17 @@ func (t *templateBuild) reclaim(ctx context.Context, want int64) error {
 	if err := p.SetBalloon(ctx, 0); err != nil {
 		return err
 	}
+	time.Sleep(settleTime)
+	// The tuned kernel reports all of it at once, and knows then that it is zero.
+	if _, err := t.machine.Client().Freeze(ctx, agentproto.FreezeRequest{ReportFree: true}); err != nil {
+		return fmt.Errorf("fleet: report what is free in a template: %w", err)
+	}
 	return t.awaitReports(ctx, reported)
 }
 
 // awaitReports waits until the guest has reported what came back out of the balloon
-// as free, which Linux does after two seconds. Else every machine of the template
-// would do it, some milliseconds of processor time each.
+// as free, which Linux does in parts every two seconds. Else every machine of the
+// template would do it, some milliseconds of processor time each.
 func (t *templateBuild) awaitReports(ctx context.Context, before uint64) error {
 	last := before
 	for deadline, still := time.Now().Add(reportTime), 0; last == before || still < reportStill; still++ {

@@ -176,7 +176,7 @@ func (s *Server) prepare(req agentproto.FreezeRequest, res *agentproto.FreezeRes
 		err = freemem.Drop()
 	}
 	if req.ReportFree && err == nil {
-		res.FreeBytes, err = freemem.Gather()
+		res.FreeBytes, err = freemem.Report()
 	}
 	if err != nil {
 		return fmt.Errorf("agent: prepare for a checkpoint: %w", err)

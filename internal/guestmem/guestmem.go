@@ -54,6 +54,7 @@ type Memory struct {
 	raw     []byte   // what was mapped, host or more
 	file    *os.File // that host maps; nil for reserved memory
 	owned   bool     // file is ours to close
+	laid    []laid   // files over reserved memory
 	regions []Region
 	dirty   atomic.Pointer[Bitmap]
 	staged  atomic.Bool

@@ -144,8 +144,8 @@ func TestReclaim(t *testing.T) {
 	if err := m.WriteAt(full, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Reclaim(PageSize, 2*PageSize); err != nil {
-		t.Fatal(err)
+	if zeros, err := m.Reclaim(PageSize, 2*PageSize); err != nil || !zeros {
+		t.Fatalf("zeros %v, error %v", zeros, err)
 	}
 	got := make([]byte, 4*PageSize)
 	if err := m.ReadAt(got, 0); err != nil {
@@ -157,7 +157,7 @@ func TestReclaim(t *testing.T) {
 		}
 	}
 	for _, r := range [][2]uint64{{1, PageSize}, {0, 17 * PageSize}, {math.MaxUint64 - 4095, PageSize}} {
-		if err := m.Reclaim(r[0], r[1]); !errors.Is(err, ErrOutOfRange) {
+		if _, err := m.Reclaim(r[0], r[1]); !errors.Is(err, ErrOutOfRange) {
 			t.Errorf("Reclaim(%#x, %#x): %v", r[0], r[1], err)
 		}
 	}

@@ -3,6 +3,7 @@ package guestmem
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -41,5 +42,14 @@ func (m *Memory) MapFile(file *os.File, at, offset, n uint64) error {
 	if err := mapOver(m.host[offset:offset+n], int(file.Fd()), at); err != nil {
 		return fmt.Errorf("guestmem: map %d bytes of a file at offset %#x: %w", n, offset, err)
 	}
+	m.laid = append(m.laid, laid{offset, n})
 	return nil
+}
+
+// laid is where a file lies over reserved memory.
+type laid struct{ offset, n uint64 }
+
+// laidOver says whether a file lies over any of the n bytes at offset.
+func (m *Memory) laidOver(offset, n uint64) bool {
+	return slices.ContainsFunc(m.laid, func(l laid) bool { return offset < l.offset+l.n && l.offset < offset+n })
 }

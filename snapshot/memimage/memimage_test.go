@@ -156,7 +156,7 @@ func (w *world) run(steps int) []pagemap.Range {
 			now[7]--
 		case 2:
 			n := min(1+w.rng.IntN(8), pages-page)
-			if err := w.mem.Reclaim(uint64(page)*pageSize, uint64(n)*pageSize); err != nil {
+			if _, err := w.mem.Reclaim(uint64(page)*pageSize, uint64(n)*pageSize); err != nil {
 				w.t.Fatal(err)
 			}
 			touched.SetRange(uint64(page)*pageSize, uint64(n)*pageSize)

@@ -36,4 +36,4 @@ func TestConformance(t *testing.T) {
 // spared is a Reclaimer that takes nothing, so that only the device writes.
 type spared struct{}
 
-func (spared) Reclaim(uint64, uint64) error { return nil }
+func (spared) Reclaim(uint64, uint64) (bool, error) { return false, nil }

@@ -31,23 +31,30 @@ type puncher struct {
 	mu   sync.Mutex
 	runs []span // protected by mu
 	fail error  // protected by mu
+	keep uint64 // protected by mu; address that lies in what is not zeros afterwards, zero: none
 }
 
-func (p *puncher) Reclaim(gpa, n uint64) error {
+func (p *puncher) Reclaim(gpa, n uint64) (zeros bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.runs = append(p.runs, span{gpa, n})
 	if p.fail != nil {
-		return p.fail
+		return false, p.fail
 	}
 	// One region from zero: address and offset are the same.
-	return unix.Fallocate(int(p.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(gpa), int64(n))
+	return p.keep < gpa || p.keep >= gpa+n, unix.Fallocate(int(p.file.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(gpa), int64(n))
 }
 
 func (p *puncher) refuse(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fail = err
+}
+
+func (p *puncher) keeps(gpa uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.keep = gpa
 }
 
 func (p *puncher) taken() []span {
@@ -136,11 +143,12 @@ func newBench(t testing.TB, features uint64) *bench {
 }
 
 // call makes a chain available to queue i and waits for it to come back.
-func (b *bench) call(i int, buffers ...queuetest.Buffer) {
+func (b *bench) call(i int, buffers ...queuetest.Buffer) (written uint32) {
 	b.t.Helper()
 	b.drivers[i].Add(buffers...)
 	b.kick(i)
-	eventually(b.t, "the answer", func() bool { _, _, ok := b.drivers[i].Used(); return ok })
+	eventually(b.t, "the answer", func() (ok bool) { _, written, ok = b.drivers[i].Used(); return ok })
+	return written
 }
 
 func (b *bench) kick(i int) {
@@ -267,6 +275,35 @@ func TestReport(t *testing.T) {
 				t.Errorf("counters %+v", m)
 			}
 		})
+	}
+}
+
+// A report is answered as written only when all of it is zero.
+func TestReportOfZeros(t *testing.T) {
+	mem := func(gpa uint64, n uint32) queuetest.Buffer {
+		return queuetest.Buffer{GPA: gpa, Len: n, Write: true}
+	}
+	b := newBench(t, features)
+	b.fill(16<<20, 8<<20)
+	if n := b.call(report, mem(16<<20, 2<<20), mem(20<<20, 4<<20)); n != 6<<20 {
+		t.Errorf("%d bytes are said to be zeros, want %d", n, 6<<20)
+	}
+	for name, buffers := range map[string][]queuetest.Buffer{
+		"part of a page": {mem(16<<20, 2<<20), mem(20<<20, 4095)},
+		"the same twice": {mem(16<<20, 2<<20), mem(17<<20, 2<<20)},
+		"not at a page":  {mem(16<<20, 2<<20), mem(20<<20+1, 4096)},
+	} {
+		if n := b.call(report, buffers...); n != 0 {
+			t.Errorf("%s: %d bytes are said to be zeros", name, n)
+		}
+	}
+	b.host.keeps(20<<20 + 5)
+	if n := b.call(report, mem(16<<20, 2<<20), mem(20<<20, 2<<20)); n != 0 {
+		t.Errorf("%d bytes are said to be zeros, and some are not", n)
+	}
+	b.host.refuse(errors.New("no"))
+	if n := b.call(report, mem(16<<20, 2<<20)); n != 0 {
+		t.Errorf("%d bytes are said to be zeros, and are what they were", n)
 	}
 }
 

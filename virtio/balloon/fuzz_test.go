@@ -16,7 +16,7 @@ type checker struct {
 	last uint64 // end of the last run of this request
 }
 
-func (c *checker) Reclaim(gpa, n uint64) error {
+func (c *checker) Reclaim(gpa, n uint64) (zeros bool, err error) {
 	if n == 0 || gpa%pageSize != 0 || n%pageSize != 0 || gpa > c.size || n > c.size-gpa {
 		c.t.Fatalf("reclaim %d bytes at %#x", n, gpa)
 	}
@@ -24,7 +24,7 @@ func (c *checker) Reclaim(gpa, n uint64) error {
 		c.t.Fatalf("run at %#x is not behind the last, which ends at %#x", gpa, c.last)
 	}
 	c.last = gpa + n
-	return nil
+	return true, nil
 }
 
 const fuzzMemory = 1 << 20

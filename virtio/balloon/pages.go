@@ -3,6 +3,7 @@ package balloon
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 
 	"thaw/virtio"
 	"thaw/virtio/queue"
@@ -27,8 +28,11 @@ func (r *ring) Enable() bool { return r.queue.EnableNotify() }
 func (r *ring) Disable() { r.queue.DisableNotify() }
 
 // answer gives the popped chain back.
-func (r *ring) answer() {
-	r.queue.Push(&r.chain, 0)
+func (r *ring) answer() { r.answerWritten(0) }
+
+// answerWritten gives back the chain, of which so many bytes were written.
+func (r *ring) answerWritten(n uint32) {
+	r.queue.Push(&r.chain, n)
 	if r.queue.Publish() {
 		r.interrupt.Used()
 	}
@@ -108,6 +112,11 @@ func (h *deflater) Serve() (bool, error) {
 // reporter serves the reporting queue: memory that is free in the guest and
 // may lose its content until it is used again (virtio 1.3 §5.5.6.7). The
 // buffers are the memory itself.
+//
+// When every byte of them is zero now, the answer says that all was written. It is what
+// a device would say that had written zeros, and a kernel that knows it
+// (kernel/zeroed-pages.patch) need not clear these pages again. Else it says that nothing
+// was.
 type reporter struct {
 	ring
 	reclaimer reclaimer
@@ -121,7 +130,9 @@ func (h *reporter) Serve() (bool, error) {
 		return false, err
 	}
 	h.spans = h.spans[:0]
+	var reported uint64
 	for gpa, n := range h.chain.WritableRanges() {
+		reported += uint64(n)
 		// Whole pages inside of the buffer: those in part may hold more.
 		start := (gpa + pageSize - 1) &^ (pageSize - 1)
 		end := (gpa + uint64(n)) &^ (pageSize - 1)
@@ -131,7 +142,12 @@ func (h *reporter) Serve() (bool, error) {
 		}
 		h.spans = append(h.spans, span{start, end - start})
 	}
-	h.reclaimer.metrics.ReportedBytes.Add(h.reclaimer.give(h.spans))
-	h.answer()
+	given, zeros := h.reclaimer.give(h.spans)
+	h.reclaimer.metrics.ReportedBytes.Add(given)
+	written := uint32(0)
+	if zeros == reported && reported <= math.MaxUint32 {
+		written = uint32(reported)
+	}
+	h.answerWritten(written)
 	return true, nil
 }

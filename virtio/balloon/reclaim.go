@@ -20,7 +20,9 @@ type Reclaimer interface {
 	// what is in its free pages then does not report them. It must be done when
 	// Reclaim returns: the guest may use a reported page as soon as it is
 	// answered. The pages count as changed, whichever of these it is.
-	Reclaim(gpa, n uint64) error
+	//
+	// zeros: the guest finds nothing but zeros there.
+	Reclaim(gpa, n uint64) (zeros bool, err error)
 }
 
 var _ Reclaimer = (*guestmem.Memory)(nil)
@@ -47,21 +49,25 @@ func (r *reclaimer) isRAM(s span) bool {
 }
 
 // give reclaims spans, which it sorts and joins first, and returns how many
-// bytes the host took. Preconditions: each is page-aligned RAM. A span that
-// the host does not take stays with the guest, which loses nothing by it.
-func (r *reclaimer) give(spans []span) uint64 {
-	var given uint64
+// bytes the host took, and how many of them are zeros now. Preconditions: each is
+// page-aligned RAM. A span that the host does not take stays with the guest, which
+// loses nothing by it.
+func (r *reclaimer) give(spans []span) (given, zeros uint64) {
 	for _, s := range join(spans) {
 		// Marked even when it fails: half of the run may be gone.
 		r.memory.MarkDirty(s.gpa, s.n)
 		r.metrics.Reclaims.Add(1)
-		if err := r.host.Reclaim(s.gpa, s.n); err != nil {
+		zero, err := r.host.Reclaim(s.gpa, s.n)
+		if err != nil {
 			r.metrics.Failed.Add(1)
 			continue
 		}
 		given += s.n
+		if zero {
+			zeros += s.n
+		}
 	}
-	return given
+	return given, zeros
 }
 
 // join sorts spans by address and makes one of those that touch or overlap,
