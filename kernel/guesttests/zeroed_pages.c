@@ -20,15 +20,24 @@
 
 enum { PAGE = 4096, HUGE = 2 << 20, ROUNDS = 12, PROCESSES = 3, SECONDS = 2 };
 
-/* Linux turns huge pages off in small guests, whatever it was built with. */
-static void allow_huge_pages(void)
+static void set(const char *path, const char *value)
 {
-	int fd = open("/sys/kernel/mm/transparent_hugepage/enabled", O_WRONLY);
+	int fd = open(path, O_WRONLY);
 
-	if (fd < 0 || write(fd, "madvise", 7) != 7)
-		perror("allow huge pages");
+	if (fd < 0 || write(fd, value, strlen(value)) < 0)
+		perror(path);
 	if (fd >= 0)
 		close(fd);
+}
+
+/*
+ * Linux turns huge pages off in small guests, whatever it was built with. In others
+ * what is read first would be a huge page of zeros that all share.
+ */
+static void allow_huge_pages(void)
+{
+	set("/sys/kernel/mm/transparent_hugepage/enabled", "madvise");
+	set("/sys/kernel/mm/transparent_hugepage/use_zero_page", "0");
 }
 
 /* Reports all free memory. Returns whether the kernel and the machine can. */
