@@ -7,6 +7,7 @@ const inspector = require('node:inspector');
 const { createRequire } = require('node:module');
 const path = require('node:path');
 const util = require('node:util');
+const { promiseHooks } = require('node:v8');
 const vm = require('node:vm');
 const { imports } = require('./imports.js');
 
@@ -43,6 +44,10 @@ class Context {
   #control;
   #session;
   #interrupt = null;
+  // The promise that the running cell is. The inspector answers some microtasks after it
+  // has settled, when nobody else holds it: its collection would be taken for an answer
+  // too (see Pending).
+  #cell = null;
   #pending = new Pending();
 
   constructor(control) {
@@ -97,9 +102,16 @@ class Context {
     try {
       if (waits) this.#pending.start();
       const reply = await Promise.race([interrupted, new Promise((resolve, reject) => {
-        this.#stoppable(() => this.#session.post('Runtime.evaluate', {
-          expression: `${imports(source)}\n//# sourceURL=cell-${id}`, replMode: true, awaitPromise: true, includeCommandLineAPI: false,
-        }, (error, reply) => (error ? reject(new Interrupted()) : resolve(reply))));
+        const expression = `${imports(source)}\n//# sourceURL=cell-${id}`;
+        // V8 makes it before the cell's code runs.
+        const stop = promiseHooks.onInit((promise) => { this.#cell ??= promise; });
+        try {
+          this.#stoppable(() => this.#session.post('Runtime.evaluate', {
+            expression, replMode: true, awaitPromise: true, includeCommandLineAPI: false,
+          }, (error, reply) => (error ? reject(new Interrupted()) : resolve(reply))));
+        } finally {
+          stop();
+        }
       })]);
       if (reply.exceptionDetails) throw this.#take(reply.exceptionDetails.exception);
       return this.#take(reply.result);
@@ -108,7 +120,7 @@ class Context {
       if (error instanceof Interrupted) this.#connect();
       throw error;
     } finally {
-      this.#interrupt = null;
+      this.#interrupt = this.#cell = null;
       if (waits) this.#pending.stop();
     }
   }
