@@ -6,8 +6,9 @@ GOBUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w'
 BINS    := thaw thawd thaw-vmm thaw-init
 BENCH   := thaw-bench bench-guest
 
-# Go files; a change of any makes the programs again (go build does the rest).
-SOURCES := $(shell find . -name '*.go' -o -name '*.s' -o -name go.mod | grep -v /testdata/)
+# Go files and what they embed; a change of any makes the programs again (go build does the rest).
+SOURCES := $(shell find . -name '*.go' -o -name '*.s' -o -name go.mod | grep -v /testdata/) \
+	$(shell find guestinit/warm broker/fleet/play api -type f -not -path '*/testdata/*' -not -name '*.go')
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build kernel kernel-stock images lab lab-down demo test test-unit test-guest test-lab test-race fuzz lint bench bench-checkpoint clean
