@@ -8,7 +8,8 @@ BENCH   := thaw-bench bench-guest
 
 # Go files and what they embed; a change of any makes the programs again (go build does the rest).
 SOURCES := $(shell find . -name '*.go' -o -name '*.s' -o -name go.mod | grep -v /testdata/) \
-	$(shell find guestinit/warm broker/fleet/play api -type f -not -path '*/testdata/*' -not -name '*.go')
+	$(shell find guestinit/warm broker/fleet/play api kernel rootfs lab integration/programs bench/checkpoint/repository \
+		-type f -not -path '*/testdata/*' -not -name '*.go')
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build kernel kernel-stock images lab lab-down demo test test-unit test-guest test-lab test-race fuzz lint bench bench-checkpoint clean

@@ -9,7 +9,7 @@ type SandboxRequest struct {
 	MemoryMiB       int64  `json:"memory_mib,omitempty" doc:"Memory of the machine, rounded up to a class; a snapshot has its own" minimum:"1"`
 	VCPUs           int    `json:"vcpus,omitempty" doc:"vCPUs, rounded up to a class; a snapshot has its own" minimum:"1"`
 	LifetimeSeconds int64  `json:"lifetime_seconds,omitempty" doc:"When it is removed by itself: an hour, unless said; a day at most" minimum:"1" maximum:"86400"`
-	Policy          string `json:"policy,omitempty" doc:"When it is checkpointed by itself, after a cell or a program: never, every-step, every:N or when-changed" maxLength:"64" example:"every:5"`
+	Policy          string `json:"policy,omitempty" doc:"When it is checkpointed by itself, after a cell or a program: never, every-step, every:N or when-changed[:PAGES]" maxLength:"64" example:"every:5"`
 	Tracker         string `json:"tracker,omitempty" doc:"What finds the changed pages of its checkpoints, of those that this host has (/v1/info); the daemon chooses unless said" enum:"pagemap,dirty-log,dirty-log-kept,dirty-ring,uffd-wp,uffd-wp-async,full"`
 	// Shell is for measurements. The sandbox's record tells what served it.
 	Shell Shell `json:"shell,omitempty" doc:"For measurements: the best kind of shell that it may be made of, from generic over bound to rehearsed; a lesser one if none of the kind is ready. Without this: rehearsed" enum:"generic,bound,rehearsed"`

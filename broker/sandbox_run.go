@@ -150,9 +150,11 @@ func (r *Run) Do(ctx context.Context, emit Emit) api.RunResult {
 	stderr.Flush()
 	result.DurationMS = milliseconds(time.Since(begin))
 	result.Stdout, result.Stderr = stdout.Stats(result.Stdout.Dropped), stderr.Stats(result.Stderr.Dropped)
-	if result.Error == nil {
-		r.step(ctx, &result, r.sandbox.steps.Done(mark, count))
+	if result.Error != nil {
+		r.sandbox.steps.Failed(mark, count)
+		return result
 	}
+	r.step(ctx, &result, r.sandbox.steps.Done(mark, count))
 	return result
 }
 

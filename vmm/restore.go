@@ -91,9 +91,11 @@ func (m *Machine) Restore(i Image) (r Restored, err error) {
 }
 
 // interruptTime is for the kernel's worker that brings the last interrupts of an irqfd
-// to the I/O APIC: nothing tells when it has. One that came after the controllers were
-// set would be an interrupt too many in a machine that is to equal its image. Only a
-// machine that stands afterwards has the time.
+// to the I/O APIC. One that came after the controllers were set would be an interrupt too
+// many in a machine that is to equal its image. It is waited for by time: taking the irqfds
+// away and giving them back would wait for it, and for much else of the host's. Only a
+// machine that stands afterwards has the time; in one that runs on, a driver finds nothing
+// to do.
 const interruptTime = 20 * time.Millisecond
 
 // Rollback puts the machine back to where an image was saved, in place. The image has the

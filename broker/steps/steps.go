@@ -49,8 +49,8 @@ func (s *Steps) Policy() string { return s.spec }
 // Change is how much of the machine is not as it was when it was last restored, rolled
 // back or checkpointed.
 type Change struct {
-	Pages     int64
-	DiskBytes int64
+	Pages     int64 // of guest memory that differ
+	DiskBytes int64 // of blocks in the machine's own layer of its disk
 }
 
 // Mark is what Begin leaves for Done.
@@ -83,6 +83,7 @@ func (s *Steps) count(count func() (Change, error)) *Change {
 
 // Decision is a policy's answer after a step.
 type Decision struct {
+	// Take says that the machine is to be checkpointed now.
 	Take    bool
 	decided *policy.Counts
 }
@@ -105,6 +106,17 @@ func (s *Steps) Done(m Mark, count func() (Change, error)) Decision {
 		s.write(policy.Record{Policy: s.spec, Decided: d.decided})
 	}
 	return d
+}
+
+// Failed counts what a step has changed that did not end as one, such as a cell that was
+// cut off. It is no step, and nothing is decided.
+func (s *Steps) Failed(m Mark, count func() (Change, error)) {
+	now := s.count(count)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.policy.NeedsPages() {
+		s.add(m, now)
+	}
 }
 
 // add adds what a step has changed. Preconditions: mu is held.

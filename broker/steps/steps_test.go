@@ -80,8 +80,15 @@ func TestChanges(t *testing.T) {
 	if d = s.Done(m, func() (Change, error) { return Change{Pages: 300}, nil }); !d.Take {
 		t.Error("passed over although 300 pages have changed since the checkpoint")
 	}
+	s.Taken(&d, api.Record{Snapshot: "c"}, nil)
+	s.Reset()
+	// What a step has changed that was cut off is looked at after the next.
+	s.Failed(s.Begin(func() (Change, error) { return Change{}, nil }), func() (Change, error) { return Change{Pages: 200}, nil })
+	if d = step(Change{Pages: 200}, Change{Pages: 200}, nil); !d.Take {
+		t.Error("passed over although a step that failed has changed 200 pages")
+	}
 	got, err := policy.ReadAll(&file)
-	if err != nil || len(got) != 3 {
+	if err != nil || len(got) != 4 {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	for i, want := range []struct {

@@ -23,7 +23,7 @@ type keeper struct {
 	s     *Server
 	group *cgroup.Group
 	once  sync.Once
-	gone  chan struct{} // closed when its memory is free
+	gone  chan struct{} // closed when its memory is free, or its group given up
 }
 
 // keeperLinger is how long a keeper stays after the job has closed its control
@@ -46,6 +46,8 @@ func (l *lingering) release(deadline time.Time) error {
 	defer t.Stop()
 	for _, k := range keepers {
 		k.release()
+	}
+	for _, k := range keepers {
 		select {
 		case <-k.gone:
 		case <-t.C:

@@ -113,10 +113,10 @@ func (h *deflater) Serve() (bool, error) {
 // may lose its content until it is used again (virtio 1.3 §5.5.6.7). The
 // buffers are the memory itself.
 //
-// When every byte of them is zero now, the answer says that all was written. It is what
-// a device would say that had written zeros, and a kernel that knows it
-// (kernel/zeroed-pages.patch) need not clear these pages again. Else it says that nothing
-// was.
+// When every byte of them is zero now, the answer says that all was written, else that
+// nothing was. That is between this device and a kernel that knows it
+// (kernel/zeroed-pages.patch), which need not clear these pages again; for others the
+// length means nothing.
 type reporter struct {
 	ring
 	reclaimer reclaimer

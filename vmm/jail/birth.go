@@ -118,11 +118,12 @@ func (p *Parent) calls(gate int) (*callList, error) {
 	l.add("capabilities", 0, unix.SYS_CAPSET, l.bytes(emptyCapabilities()), l.buffer(24))
 	l.add("no new privileges", 0, unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
-	// Signals are blocked since before the clone, and stay so in a program. Cleared by changes of credentials: after them.
+	// Signals are blocked since before the clone, and stay so in a program.
 	l.add("signal mask", 0, unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, l.buffer(8), 0, 8)
-	// The watchman of Go's runtime (sysmon) sleeps for 20 µs at a time while there is much for it to do, which there is in
+	// The monitor thread of Go's runtime (sysmon) sleeps for 20 µs at a time while there is much for it to do, which there is in
 	// the short life of a machine with one job: that took 3.5 % of all processor time. The threads inherit it.
 	l.add("timer slack", 0, unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, timerSlack, 0, 0, 0)
+	// Cleared by changes of credentials: after them.
 	l.add("die with the daemon", 0, unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0)
 	l.add("run the program", 0, unix.SYS_EXECVEAT, l.number(p.Program), l.text(""), l.texts(ProgramName), l.texts(p.Environment...), unix.AT_EMPTY_PATH)
 	return l, l.err

@@ -205,6 +205,7 @@ func (p *Pool[S]) Drop(template string) {
 		if k.Template == template && k.Kind != Generic {
 			all = append(all, list...)
 			delete(p.ready, k)
+			delete(p.failed, k)
 		}
 	}
 	p.mu.Unlock()

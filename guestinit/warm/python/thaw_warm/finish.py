@@ -130,15 +130,21 @@ def _new_modules(warm_modules):
     """Returns the modules that are not among the warm ones, which come with their places.
 
     New ones come last. Each name that is looked at may be a page that nothing else reads,
-    so the search goes back from the end, to a warm one that stands where it stood.
+    so the search goes back from the end, to two warm ones in a row that stand where they
+    stood. One alone may have come back to its place behind a new one.
     """
-    new, place = [], len(sys.modules)
+    new, place, settled = [], len(sys.modules), 0
     for name in reversed(sys.modules):
         place -= 1
         if name not in warm_modules:
             new.append(name)
-        elif warm_modules[name] == place:
-            break
+            settled = 0
+        elif warm_modules[name] != place:
+            settled = 0
+        else:
+            settled += 1
+            if settled == 2:
+                break
     return new[::-1]
 
 

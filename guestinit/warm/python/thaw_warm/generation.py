@@ -110,11 +110,13 @@ _KEY_WORDS = 624  # of a Mersenne Twister; behind them is how many were given ou
 
 def _state_of(generator):
     """Returns the state of numpy's legacy generator as an array, or None if it is not what
-    it is known to be, or keeps a number for later."""
+    it is known to be, or keeps a number for later. It is the generator's own memory, and
+    must not be used after it."""
     name, key, position, has_gauss, _ = generator.get_state()
-    if name != "MT19937" or has_gauss or len(key) != _KEY_WORDS:
+    bits = getattr(generator, "_bit_generator", None)
+    if name != "MT19937" or has_gauss or len(key) != _KEY_WORDS or bits is None:
         return None
-    state = (ctypes.c_uint32 * (_KEY_WORDS + 1)).from_address(generator._bit_generator.ctypes.state_address)
+    state = (ctypes.c_uint32 * (_KEY_WORDS + 1)).from_address(bits.ctypes.state_address)
     return state if list(state) == [*key, position] else None
 
 
