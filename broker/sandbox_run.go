@@ -126,6 +126,9 @@ func defaultRuntime(image string) string {
 // does not emit. The end of ctx interrupts it.
 func (r *Run) Do(ctx context.Context, emit Emit) api.RunResult {
 	defer r.done()
+	whole := context.WithoutCancel(ctx)
+	count := func() (steps.Change, error) { return r.sandbox.machine.Changed(whole) }
+	mark := r.sandbox.steps.Begin(count) // none of the time that it has: a checkpoint may be under way
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	var mu sync.Mutex // the streams are read by two goroutines
@@ -142,8 +145,6 @@ func (r *Run) Do(ctx context.Context, emit Emit) api.RunResult {
 	}
 	stdout := output.New(runOutput, sender(api.EventStdout))
 	stderr := output.New(runOutput, sender(api.EventStderr))
-	count := func() (steps.Change, error) { return r.sandbox.machine.Changed(context.WithoutCancel(ctx)) }
-	mark := r.sandbox.steps.Begin(count)
 	begin := time.Now()
 	result := r.do(ctx, r, stdout, stderr)
 	stdout.Flush()
