@@ -44,16 +44,7 @@ func rehearsedIsTemplate(t *testing.T, c Class) {
 
 	var states []vmm.State
 	for _, kind := range []Kind{Generic, Bound, Rehearsed} {
-		s, done, err := r.takeShell(t.Context(), h.image, kind, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			done()
-			if err := s.destroy(context.Background(), r.Fleet); err != nil {
-				t.Error(err)
-			}
-		})
+		s := r.take(h.image, kind)
 		if s.kind != kind {
 			t.Fatalf("the shell is %s", s.kind)
 		}
@@ -80,6 +71,22 @@ func rehearsedIsTemplate(t *testing.T, c Class) {
 			t.Errorf("laid over (-) and %s (+) differ:\n%s", kind, diff)
 		}
 	}
+}
+
+// take takes a shell, which goes with the test.
+func (r *rig) take(im *image, kind Kind) *shell {
+	r.t.Helper()
+	s, done, err := r.takeShell(r.t.Context(), im, kind, false)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		done()
+		if err := s.destroy(context.Background(), r.Fleet); err != nil {
+			r.t.Error(err)
+		}
+	})
+	return s
 }
 
 // written lists the pages that every restore writes: that of the VM generation id, and

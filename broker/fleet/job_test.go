@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -27,16 +26,7 @@ func TestShellForAJob(t *testing.T) {
 	defer h.release()
 	ready := map[string]int{}
 	for _, job := range []string{"", "python"} {
-		s, done, err := r.takeShell(t.Context(), h.image, Generic, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			done()
-			if err := s.destroy(context.Background(), r.Fleet); err != nil {
-				t.Error(err)
-			}
-		})
+		s := r.take(h.image, Generic)
 		s.job = job
 		if _, err := s.become(t.Context(), r.Fleet, h.image, nil); err != nil {
 			t.Fatal(err)

@@ -24,19 +24,6 @@ func onDisk(t *testing.T, m *Machine, name string) []byte {
 	return b
 }
 
-// durable saves a machine and waits until the checkpoint is in the store.
-func durable(t *testing.T, m *Machine) string {
-	t.Helper()
-	c, err := m.Checkpoint(t.Context(), CheckpointSpec{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Durable(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return c.ID
-}
-
 // A merged checkpoint has the files of the one that was merged, byte for byte, where
 // several layers of the disk have parts of them; another daemon restores it without the
 // checkpoints that it was made on.
@@ -52,11 +39,11 @@ def write(name, at, size):
     os.pwrite(fd, os.urandom(size), at); os.fsync(fd); os.close(fd)
 `
 		cell(t, m, write+"write('a', 0, 256 << 10); write('b', 0, 64 << 10); write('gone', 0, 1 << 20); step = 1")
-		first = durable(t, m)
+		first = checkpoint(t, m).ID
 		cell(t, m, "write('a', 12 << 10, 64 << 10); write('c', 8 << 10, 20 << 10); os.unlink('gone'); step = 2")
-		durable(t, m)
+		checkpoint(t, m)
 		cell(t, m, "write('a', 200 << 10, 8 << 10); os.truncate('b', 10000); write('b', 60 << 10, 4 << 10); os.sync(); step = 3")
-		last = durable(t, m)
+		last = checkpoint(t, m).ID
 		for _, name := range []string{"a", "b", "c"} {
 			want[name] = onDisk(t, m, name)
 		}
@@ -155,7 +142,7 @@ func TestOlderThanAMonth(t *testing.T) {
 		now := float64(before.UnixNano()) / 1e9
 		return max(0, now-s, s-now-time.Since(before).Seconds())
 	}
-	var template, checkpoint string
+	var template, onTop string
 	t.Run("save", func(t *testing.T) {
 		r := newRig(t, nil)
 		template = r.template(small)
@@ -175,23 +162,23 @@ with open("then", "w") as f: f.write("written then")`)
 		if s := late(t, m); math.Abs(s-old.Seconds()) > 1 {
 			t.Fatalf("the guest's clock is %.1f s late, not %.1f", s, old.Seconds())
 		}
-		checkpoint = durable(t, m)
+		onTop = checkpoint(t, m).ID
 	})
 	if t.Failed() {
 		return
 	}
 	age(t, template, old)
-	age(t, checkpoint, old)
+	age(t, onTop, old)
 	t.Run("restore", func(t *testing.T) {
 		r := newRig(t, nil)
-		stored, err := r.cfg.Store.Get(checkpoint)
+		stored, err := r.cfg.Store.Get(onTop)
 		if err != nil || time.Since(stored.Created) < old {
 			t.Fatalf("checkpoint %+v, %v", stored, err)
 		}
 		if again := r.template(small); again != template {
 			t.Errorf("another template was built")
 		}
-		for _, id := range []string{template, checkpoint} {
+		for _, id := range []string{template, onTop} {
 			m := r.restore(id)
 			if s := late(t, m); s > 0.1 {
 				t.Errorf("the clock differs by %.3f s", s)
@@ -200,7 +187,7 @@ with open("then", "w") as f: f.write("written then")`)
 				t.Errorf("got %q", got)
 			}
 		}
-		m := r.restore(checkpoint)
+		m := r.restore(onTop)
 		if got := cell(t, m, `print(open("then").read(), round((time.time() - began) / 86400), time.monotonic() - up < 600)`); got != "written then 45 True" {
 			t.Errorf("got %q", got)
 		}

@@ -231,15 +231,21 @@ func TestRunAfterGeneration(t *testing.T) {
 	}
 }
 
-// A template holds no keeper of a job that has ended, nor a part of one: before it is
-// saved all are let go, and waited for.
-func TestKeepersAreReleased(t *testing.T) {
+// withKeeper returns a server, and an interpreter of it that has a keeper.
+func withKeeper(t *testing.T) (*Server, agentproto.WarmResult, *keeper) {
+	t.Helper()
 	s := newServer(t)
 	w, err := fake(t, s, "keeps", time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := s.warm.get(w.ExecID).keeper
+	return s, w, s.warm.get(w.ExecID).keeper
+}
+
+// A template holds no keeper of a job that has ended, nor a part of one: before it is
+// saved all are let go, and waited for.
+func TestKeepersAreReleased(t *testing.T) {
+	s, w, k := withKeeper(t)
 	if x := ask(t, s, agentproto.FrameRun, agentproto.RunRequest{ExecID: w.ExecID, Argv: []string{"python3"}}); x.err != nil {
 		t.Fatalf("%+v", x)
 	}
@@ -257,12 +263,7 @@ func TestKeepersAreReleased(t *testing.T) {
 // A keeper stands in a frozen group of its own: the job's end does not wait for it,
 // and it is no leftover of the job. Soon after it is gone.
 func TestKeeper(t *testing.T) {
-	s := newServer(t)
-	w, err := fake(t, s, "keeps", time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	k := s.warm.get(w.ExecID).keeper
+	s, w, k := withKeeper(t)
 	pids, err := k.group.Procs()
 	if err != nil || len(pids) != 1 || pids[0] == int(w.PID) {
 		t.Fatalf("processes %d, %v", pids, err)
