@@ -37,14 +37,15 @@ type image struct {
 	disks    []disk
 
 	// Of images, protected by its mu.
-	plan     *shared
-	hot      *pageindex.Index   // pages that will be written, as plan has them; nil: not known yet
-	jobs     map[string]*shared // plans with those that a job writes, by runtime; nil: could not be found out
-	refs     int
-	stored   bool           // it is in the store
-	unleased map[*held]bool // uses from before it was
-	failed   error          // why it never will be
-	used     int64          // tick of the last use
+	plan        *shared
+	hot         *pageindex.Index   // pages that will be written, as plan has them; nil: not known yet
+	jobs        map[string]*shared // plans with those that a job writes, by runtime; nil: being found out, or given up
+	jobFailures int
+	refs        int
+	stored      bool           // it is in the store
+	unleased    map[*held]bool // uses from before it was
+	failed      error          // why it never will be
+	used        int64          // tick of the last use
 }
 
 // disk is one disk of an image, without the top that each machine has for itself.

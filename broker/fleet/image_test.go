@@ -54,3 +54,20 @@ func TestFold(t *testing.T) {
 		}
 	}
 }
+
+// What a job writes is found out by one at a time, again after a failure, but not for ever.
+func TestClaimJob(t *testing.T) {
+	x, im := new(images), new(image)
+	for n := range jobFailures {
+		if !x.claimJob(im, "python") {
+			t.Fatalf("not claimed after %d failures", n)
+		}
+		if x.claimJob(im, "python") {
+			t.Fatalf("claimed twice after %d failures", n)
+		}
+		x.unclaimJob(im, "python")
+	}
+	if x.claimJob(im, "python") {
+		t.Errorf("claimed after %d failures", jobFailures)
+	}
+}

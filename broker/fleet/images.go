@@ -245,8 +245,12 @@ func (x *images) hotOfTemplate(id string) *pageindex.Index {
 	return nil
 }
 
-// claimJob says whether nobody has yet tried to find out what a job of a runtime writes: the
-// caller does, then.
+// jobFailures is how often in all it may fail to find out what jobs of an image write: a
+// busy host can be why, once.
+const jobFailures = 3
+
+// claimJob says whether nobody knows what a job of a runtime writes, or is finding it out:
+// the caller does, then.
 func (x *images) claimJob(im *image, runtime string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -258,6 +262,15 @@ func (x *images) claimJob(im *image, runtime string) bool {
 	}
 	im.jobs[runtime] = nil
 	return true
+}
+
+// unclaimJob has somebody else try, unless it has failed too often.
+func (x *images) unclaimJob(im *image, runtime string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if im.jobFailures++; im.jobFailures < jobFailures {
+		delete(im.jobs, runtime)
+	}
 }
 
 // setHot notes the pages that a machine of this image is going to write; job: for a job

@@ -131,6 +131,7 @@ func (f *Fleet) recordJobs(ctx context.Context, im *image) {
 		}
 		if err := f.recordJob(ctx, im, runtime, id); err != nil && ctx.Err() == nil {
 			f.cfg.Log.Warn("pages that jobs write are not known", "template", im.id, "runtime", runtime, "error", err)
+			f.images.unclaimJob(im, runtime)
 		}
 	}
 }
