@@ -250,8 +250,9 @@ func (t *templateBuild) reclaim(ctx context.Context, want int64) error {
 }
 
 // awaitReports waits until the guest has reported what came back out of the balloon
-// as free, which Linux does in parts every two seconds. Else every machine of the
-// template would do it, some milliseconds of processor time each.
+// as free. Else every machine of the template would do it, some milliseconds of processor
+// time each. A stock kernel reports in parts, one every two seconds: of those the first is
+// waited for; with much memory the machines report the others.
 func (t *templateBuild) awaitReports(ctx context.Context, before uint64) error {
 	last := before
 	for deadline, still := time.Now().Add(reportTime), 0; last == before || still < reportStill; still++ {
