@@ -50,6 +50,7 @@ func Boot(ctx context.Context) (*Machine, error) {
 		do   func() error
 	}{
 		{"early mounts", mountEarly},
+		{"timer slack", setTimerSlack},
 		{"console", openConsole},
 		{"modules", loadModules},
 		{"settings", applySettings},
