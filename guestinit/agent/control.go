@@ -14,7 +14,8 @@ type terms struct {
 	CPUSeconds           int64         // of the whole exec, in total; 0 is none
 	StdoutCap, StderrCap int64         // for bytes from now on; 0 is none
 
-	job *jobTerms // nil: it goes on as what it was
+	job   *jobTerms // nil: it goes on as what it was
+	waits bool      // an interpreter that waits: hardly watched
 }
 
 // jobTerms are set when a warm interpreter becomes a job: what it did before

@@ -16,11 +16,13 @@ type Renewer interface {
 	Renew(agentproto.Generation) (agentproto.GenerationResult, error)
 }
 
-// Hooks are told of a generation when all of the machine has been renewed, and
-// before any process goes on. What they have to say to a process must be said
-// without waiting for it: it is frozen.
+// Hooks are told when every process stands still, and of a generation when all of the
+// machine has been renewed, before any process goes on. What they have to say to a process
+// must be said without waiting for it: it is frozen. frozen is false for a generation of a
+// machine that was not frozen, where processes run.
 type Hooks interface {
-	Renew(agentproto.Generation) error
+	Frozen()
+	Renew(g agentproto.Generation, frozen bool) error
 }
 
 // gate keeps starts of execs and freezes apart. A process that is born into a
@@ -151,6 +153,9 @@ func (s *Server) freeze(req agentproto.FreezeRequest) (agentproto.FreezeResult, 
 			return res, err
 		}
 		f.frozen = true
+		if f.hooks != nil {
+			f.hooks.Frozen()
+		}
 	}
 	if req.ReportFree {
 		// What is half taken apart in a template is in every machine of it, which

@@ -65,9 +65,11 @@ func (r *steps) Renew(g agentproto.Generation) (agentproto.GenerationResult, err
 
 type hooks struct{ r *steps }
 
-func (h hooks) Renew(agentproto.Generation) error {
+func (h hooks) Frozen() {}
+
+func (h hooks) Renew(_ agentproto.Generation, frozen bool) error {
 	h.r.log = append(h.r.log, "hooks")
-	if !h.r.s.freezer.frozen {
+	if !frozen || !h.r.s.freezer.frozen {
 		h.r.log = append(h.r.log, "not frozen")
 	}
 	return h.r.hook

@@ -48,7 +48,7 @@ func (s *Server) renew(g agentproto.Generation) (agentproto.GenerationResult, er
 	res.Frozen = f.frozen
 	if f.hooks != nil {
 		start := time.Now()
-		if err := f.hooks.Renew(g); err != nil {
+		if err := f.hooks.Renew(g, f.frozen); err != nil {
 			return res, fmt.Errorf("agent: hooks of generation: %w", err)
 		}
 		res.Steps.Hooks = time.Since(start)

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"errors"
-	"io"
 	"os"
 	"sync"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"thaw/guestinit/agentproto"
+	"thaw/guestinit/tail"
 )
 
 // output carries one stream of a job to the host.
@@ -33,7 +33,7 @@ type output struct {
 	wide   bool  // the pipe was enlarged
 	capped bool
 	head   int64 // bytes that may still be sent at once, if capped
-	tail   tail
+	tail   tail.Tail
 
 	// Results, valid once done is closed.
 	total int64 // bytes that the job wrote
@@ -45,13 +45,13 @@ func newOutput(e *execution, r *os.File, frame agentproto.FrameType, limit int64
 	return &output{
 		e: e, r: r, frame: frame, done: make(chan struct{}),
 		wants:  make(chan want, 1),
-		capped: limit > 0, head: limit - limit/2, tail: tail{max: int(limit / 2)},
+		capped: limit > 0, head: limit - limit/2, tail: tail.Tail{Max: int(limit / 2)},
 	}
 }
 
 // restart counts from zero, under a new cap. Preconditions: run calls it.
 func (o *output) restart(limit int64) {
-	o.capped, o.head, o.tail = limit > 0, limit-limit/2, tail{max: int(limit / 2)}
+	o.capped, o.head, o.tail = limit > 0, limit-limit/2, tail.Tail{Max: int(limit / 2)}
 	o.e.link.mu.Lock()
 	defer o.e.link.mu.Unlock()
 	o.total, o.sent = 0, 0
@@ -220,7 +220,7 @@ func (o *output) take(buf *buffer, n int) error {
 	if o.capped {
 		send = int(min(int64(n), o.head))
 		o.head -= int64(send)
-		o.tail.add(buf[agentproto.HeaderSize+send : agentproto.HeaderSize+n])
+		o.tail.Add(buf[agentproto.HeaderSize+send : agentproto.HeaderSize+n])
 	}
 	if send == 0 {
 		return nil
@@ -231,10 +231,10 @@ func (o *output) take(buf *buffer, n int) error {
 // sendTail sends what was kept.
 func (o *output) sendTail(buf *buffer) error {
 	flags := uint8(0)
-	if o.tail.dropped > 0 {
+	if o.tail.Dropped > 0 {
 		flags = agentproto.FlagTail
 	}
-	for r := o.tail.reader(); ; {
+	for r := o.tail.Reader(); ; {
 		n, err := r.Read(buf[agentproto.HeaderSize:])
 		if n > 0 {
 			if err := o.send(o.frame, flags, buf, n); err != nil {
@@ -245,51 +245,6 @@ func (o *output) sendTail(buf *buffer) error {
 			return nil
 		}
 	}
-}
-
-// tail keeps the last max bytes that were added. Its memory grows with what
-// is added, up to max.
-type tail struct {
-	max     int
-	buf     []byte
-	pos     int // of the oldest byte, once len(buf) == max
-	dropped int64
-}
-
-func (t *tail) add(b []byte) {
-	if over := len(b) - t.max; over > 0 {
-		// More than fits: all that was kept goes, and the front of b.
-		t.dropped += int64(over) + int64(len(t.buf))
-		t.buf, t.pos = append(t.buf[:0], b[over:]...), 0
-		return
-	}
-	if room := t.max - len(t.buf); room > 0 {
-		n := min(room, len(b))
-		t.buf = append(t.buf, b[:n]...)
-		b = b[n:]
-	}
-	for len(b) > 0 {
-		n := copy(t.buf[t.pos:], b)
-		t.pos = (t.pos + n) % t.max
-		t.dropped += int64(n)
-		b = b[n:]
-	}
-}
-
-// reader reads what is kept, oldest first.
-func (t *tail) reader() io.Reader { return &tailReader{rest: [2][]byte{t.buf[t.pos:], t.buf[:t.pos]}} }
-
-type tailReader struct{ rest [2][]byte }
-
-func (r *tailReader) Read(b []byte) (int, error) {
-	for i := range r.rest {
-		if len(r.rest[i]) > 0 {
-			n := copy(b, r.rest[i])
-			r.rest[i] = r.rest[i][n:]
-			return n, nil
-		}
-	}
-	return 0, io.EOF
 }
 
 // send delivers the first n payload bytes of b.

@@ -65,6 +65,10 @@ func (e *execution) await() agentproto.Cause {
 			}
 			e.fillDefaults()
 			timeout, cpu = timer(t.Timeout), e.cpuTimer(0)
+			look.Reset(cgroup.StarveInterval)
+			if t.waits {
+				look.Reset(waitingInterval)
+			}
 		case <-abandoned:
 			abandoned = nil
 			if forced == "" {
@@ -76,6 +80,10 @@ func (e *execution) await() agentproto.Cause {
 		}
 	}
 }
+
+// waitingInterval is how often an interpreter that waits is looked at: only what a cell left
+// running in it can starve. Each look takes a millisecond of a machine that may be one of many.
+const waitingInterval = 10 * cgroup.StarveInterval
 
 // timer fires after d, or never if d is 0.
 func timer(d time.Duration) <-chan time.Time {

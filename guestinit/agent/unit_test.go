@@ -1,9 +1,6 @@
 package agent
 
 import (
-	"bytes"
-	"io"
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -11,33 +8,6 @@ import (
 
 	"thaw/guestinit/agentproto"
 )
-
-func TestTail(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for range 500 {
-		tl := tail{max: rng.IntN(50)}
-		var all []byte
-		for range rng.IntN(20) {
-			b := make([]byte, rng.IntN(40))
-			for i := range b {
-				b[i] = byte(rng.Uint32())
-			}
-			all = append(all, b...)
-			tl.add(b)
-		}
-		got, err := io.ReadAll(tl.reader())
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := all[max(0, len(all)-tl.max):]
-		if !bytes.Equal(got, want) || tl.dropped != int64(len(all)-len(want)) {
-			t.Fatalf("max %d: kept %d of %d bytes, dropped %d", tl.max, len(got), len(all), tl.dropped)
-		}
-		if cap(tl.buf) > 2*tl.max+64 {
-			t.Fatalf("tail of %d holds %d bytes", tl.max, cap(tl.buf))
-		}
-	}
-}
 
 func TestCause(t *testing.T) {
 	for _, c := range []struct {

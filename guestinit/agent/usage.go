@@ -1,16 +1,15 @@
 package agent
 
 import (
-	"bytes"
 	"os"
 	"runtime"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"thaw/guestinit/agentproto"
 	"thaw/guestinit/freemem"
+	"thaw/guestinit/proc"
 )
 
 // Info describes the guest.
@@ -19,7 +18,7 @@ func (s *Server) Info() agentproto.Info {
 		Version: agentproto.Version, CPUs: int64(runtime.NumCPU()),
 		Image:       s.cfg.Image,
 		Controllers: s.cfg.Cgroups.Controllers(), Skipped: s.cfg.Cgroups.Skipped(),
-		Uptime: uptime(), AgentRSS: residentBytes(),
+		Uptime: uptime(), AgentRSS: proc.Resident(os.Getpid()),
 	}
 	info.Generation, info.Frozen = s.freezer.state()
 	if s.cfg.Phases != nil {
@@ -43,23 +42,6 @@ func uptime() time.Duration {
 		return 0
 	}
 	return time.Duration(ts.Nano())
-}
-
-// residentBytes reads the agent's own resident size.
-func residentBytes() int64 {
-	raw, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return 0
-	}
-	fields := bytes.Fields(raw)
-	if len(fields) < 2 {
-		return 0
-	}
-	pages, err := strconv.ParseInt(string(fields[1]), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return pages * int64(os.Getpagesize())
 }
 
 // usage returns the machine's counters.

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"thaw/guestinit/agentproto"
+	"thaw/guestinit/proc"
 	"thaw/guestinit/warm"
 )
 
@@ -49,10 +50,12 @@ type interpreter struct {
 	limited bool    // it has other resource limits than the defaults; who took it for a job may touch it
 
 	mu    sync.Mutex
-	state warmState // protected by mu
-	owed  uint64    // generation whose answer was not read yet; protected by mu
-	cold  string    // why a fresh interpreter runs the job; protected by mu
-	cells uint64    // protected by mu
+	state warmState        // protected by mu
+	still bool             // as it was frozen, none of its code could run by itself; protected by mu
+	later *warm.Generation // it is told of with its next job or cell; nil: none; protected by mu
+	owed  uint64           // generation whose answer was not read yet; protected by mu
+	cold  string           // why a fresh interpreter runs the job; protected by mu
+	cells uint64           // protected by mu
 }
 
 // warmSet holds a server's interpreters. It is what is told of generations.
@@ -117,28 +120,45 @@ func (w *warmSet) coldReason(id uint64) string {
 	return it.cold
 }
 
+// Frozen finds out which interpreters are still. It is done here, and not at a
+// generation: no process of the machine changes until then.
+func (w *warmSet) Frozen() {
+	for _, it := range w.all() {
+		it.mu.Lock()
+		if it.state == warmContext || it.state == warmCell {
+			it.still = proc.Still(it.e.proc.PID)
+		}
+		it.mu.Unlock()
+	}
+}
+
 // Renew tells every interpreter of a generation. They are frozen: one that
 // waits reads of it before it reads of a job, and one that runs code gets a
-// signal before its next instruction.
-func (w *warmSet) Renew(g agentproto.Generation) error {
+// signal before its next instruction. One that waits and in which nothing can run
+// before its next job or cell is told with that: it need not wake up now.
+func (w *warmSet) Renew(g agentproto.Generation, frozen bool) error {
 	var errs []error
 	for _, it := range w.all() {
-		errs = append(errs, it.renew(g))
+		errs = append(errs, it.renew(g, frozen))
 	}
 	return errors.Join(errs...)
 }
 
-func (it *interpreter) renew(g agentproto.Generation) error {
+func (it *interpreter) renew(g agentproto.Generation, frozen bool) error {
 	it.mu.Lock()
 	defer it.mu.Unlock()
-	switch it.state {
-	case warmFresh, warmContext:
-		if err := it.conn.SendGeneration(warm.Generation{Number: g.Number, Seed: g.Seed}); err != nil {
+	told := warm.Generation{Number: g.Number, Seed: g.Seed}
+	switch {
+	case it.state == warmFresh, it.state == warmContext && frozen && it.still:
+		it.later = &told
+	case it.state == warmContext:
+		it.later = nil
+		if err := it.conn.SendGeneration(told); err != nil {
 			it.e.abandon()
 			return fmt.Errorf("agent: interpreter %d: %w", it.e.id, err)
 		}
 		it.owed = g.Number
-	case warmCell, warmJob:
+	case it.state == warmCell, it.state == warmJob:
 		// ErrGone: nothing left to renew.
 		_ = it.e.proc.Signal(unix.SIGURG)
 	}
@@ -166,20 +186,30 @@ func (it *interpreter) setState(s warmState) {
 }
 
 // settled waits until the interpreter has renewed its generators, if it was
-// told to. Preconditions: it waits for a message, and the caller took it.
-func (it *interpreter) settled() error {
+// told to, and returns the generation that it is yet to be told of, if any.
+// Preconditions: it waits for a message, and the caller took it.
+func (it *interpreter) settled() (later *warm.Generation, err error) {
 	it.mu.Lock()
 	owed := it.owed
-	it.owed = 0
+	later = it.later
+	it.owed, it.later = 0, nil
 	it.mu.Unlock()
 	if owed == 0 {
-		return nil
+		return later, nil
 	}
-	_, err := it.conn.Receive(time.Now().Add(answerPatience), func(a warm.Answer) bool {
+	_, err = it.conn.Receive(time.Now().Add(answerPatience), func(a warm.Answer) bool {
 		return a.Kind == warm.KindGeneration && a.Number == owed
 	})
 	if err != nil {
-		return fmt.Errorf("agent: random generators of interpreter %d are not renewed: %w", it.e.id, err)
+		return nil, fmt.Errorf("agent: random generators of interpreter %d are not renewed: %w", it.e.id, err)
+	}
+	return later, nil
+}
+
+// obeyed checks that an answer is to a message with the generation, if there was one.
+func (it *interpreter) obeyed(told *warm.Generation, a warm.Answer) error {
+	if told != nil && a.Number != told.Number {
+		return fmt.Errorf("agent: random generators of interpreter %d are not renewed: %w", it.e.id, warm.ErrProtocol)
 	}
 	return nil
 }

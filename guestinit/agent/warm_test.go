@@ -31,7 +31,10 @@ var fakes = map[string]string{
 	"cells":    `say '{"op":"ready","runtime":"python"}'; hear; echo one; say '{"op":"cell","id":9}'; say '{"op":"cell","id":1,"status":"ok","result":"1"}'; hear; echo two; echo err >&2; say '{"op":"cell","id":2,"status":"error","type":"E"}'; hear; exit 4`,
 	"keeps":    `sleep 60 >&- 2>&- 3>&- & say "{\"op\":\"ready\",\"runtime\":\"python\",\"keeper\":$!}"; hear; say '{"op":"run"}'; exit 5`,
 	"keeps 1":  `say '{"op":"ready","runtime":"python","keeper":1}'; sleep 60`,
-	"unstable": `say '{"op":"ready","runtime":"python"}'; hear; say '{"op":"generation","number":8}'; say '{"op":"generation","number":9}'; hear; say '{"op":"run"}'; exit 6`,
+	"renews":   `say '{"op":"ready","runtime":"python"}'; hear; say '{"op":"run","number":9}'; exit 6`,
+	"unstable": `say '{"op":"ready","runtime":"python"}'; hear; say '{"op":"cell","id":1}'; hear; say '{"op":"generation","number":8}'; say '{"op":"generation","number":9}'; hear; say '{"op":"cell","id":2}'; hear`,
+	"ignores":  `say '{"op":"ready","runtime":"python"}'; hear; say '{"op":"cell","id":1}'; hear; say '{"op":"cell","id":2}'; exit 1`,
+	"waits":    `say '{"op":"ready","runtime":"python"}'; hear; say '{"op":"cell","id":1}'; hear; say '{"op":"cell","id":2,"number":9}'; hear`,
 }
 
 // say writes a frame of less than 256 bytes; hear reads one of less than 2304.
@@ -210,24 +213,66 @@ func TestCodeFake(t *testing.T) {
 	}
 }
 
-// No job before the interpreter has renewed its generators.
+// No job of an interpreter that does not say that it has renewed its generators.
 func TestRunAfterGeneration(t *testing.T) {
 	s := newServer(t)
 	for _, c := range []struct {
 		name string
 		ok   bool
-	}{{"unstable", true}, {"greets", false}} {
+	}{{"renews", true}, {"greets", false}} {
 		w, err := fake(t, s, c.name, 10*time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.warm.Renew(agentproto.Generation{Number: 9, Seed: make([]byte, agentproto.SeedSize)}); err != nil {
+		if err := s.warm.Renew(newGeneration(9), true); err != nil {
 			t.Fatal(err)
 		}
 		x := ask(t, s, agentproto.FrameRun, runRequest(w))
 		if c.ok && (x.err != nil || x.exit.Code != 6) || !c.ok && x.err == nil {
 			t.Errorf("%s: %+v", c.name, x)
 		}
+	}
+}
+
+func newGeneration(number uint64) agentproto.Generation {
+	return agentproto.Generation{Number: number, Seed: make([]byte, agentproto.SeedSize)}
+}
+
+// A context is told of a generation at once, but for one that is still: it is told with
+// its next cell.
+func TestCodeAfterGeneration(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		frozen, still bool
+		ok            bool
+	}{
+		{"unstable", true, false, true},
+		{"unstable", false, true, true}, // as it may be no longer
+		{"waits", true, true, true},
+		{"ignores", true, true, false},
+		{"ignores", true, false, false},
+	} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			s := newServer(t) // one at a time: each collects all children
+			w, err := fake(t, s, c.name, 10*time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req := agentproto.CodeRequest{ExecID: w.ExecID, Source: "x"}
+			if x := ask(t, s, agentproto.FrameCode, req); x.err != nil {
+				t.Fatalf("%+v", x)
+			}
+			it := s.warm.get(w.ExecID)
+			it.mu.Lock()
+			it.still = c.still
+			it.mu.Unlock()
+			if err := s.warm.Renew(newGeneration(9), c.frozen); err != nil {
+				t.Fatal(err)
+			}
+			if x := ask(t, s, agentproto.FrameCode, req); (x.err == nil && x.cell != nil) != c.ok {
+				t.Errorf("%+v", x)
+			}
+		})
 	}
 }
 

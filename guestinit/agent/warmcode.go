@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"thaw/guestinit/agentproto"
+	"thaw/guestinit/tail"
 	"thaw/guestinit/warm"
 )
 
@@ -56,7 +57,7 @@ func (it *interpreter) cell(req agentproto.CodeRequest) {
 	res := result(answer)
 	res.Wall = time.Since(began)
 	it.flush(&res)
-	e.adopt(terms{Grace: t.Grace})
+	e.adopt(terms{Grace: t.Grace, waits: true})
 	it.setState(warmContext)
 	if c := e.link.leave(); c != nil {
 		c.setCurrent(nil)
@@ -68,7 +69,7 @@ func (it *interpreter) cell(req agentproto.CodeRequest) {
 
 // evaluate sends the cell and waits for its end, as long as that takes.
 func (it *interpreter) evaluate(req agentproto.CodeRequest) (warm.Answer, error) {
-	id, err := it.sendCell(req.Source)
+	cell, err := it.sendCell(req.Source)
 	if err != nil {
 		return warm.Answer{}, err
 	}
@@ -78,10 +79,14 @@ func (it *interpreter) evaluate(req agentproto.CodeRequest) (warm.Answer, error)
 		interrupt := time.AfterFunc(req.Timeout, func() { _ = it.e.proc.SignalGroup(unix.SIGINT) })
 		defer interrupt.Stop()
 	}
-	return it.conn.Receive(time.Time{}, func(a warm.Answer) bool { return a.Kind == warm.KindCell && a.ID == id })
+	answer, err := it.conn.Receive(time.Time{}, func(a warm.Answer) bool { return a.Kind == warm.KindCell && a.ID == cell.ID })
+	if err == nil {
+		err = it.obeyed(cell.Generation, answer)
+	}
+	return answer, err
 }
 
-func (it *interpreter) sendCell(source string) (id uint64, err error) {
+func (it *interpreter) sendCell(source string) (cell warm.Cell, err error) {
 	for {
 		if err = it.s.freezer.gate.enter(); err == nil {
 			break
@@ -89,19 +94,20 @@ func (it *interpreter) sendCell(source string) (id uint64, err error) {
 		// Frozen since the request came: the cell waits as the interpreter does.
 		select {
 		case <-it.e.proc.Done():
-			return 0, err
+			return cell, err
 		case <-time.After(time.Millisecond):
 		}
 	}
 	defer it.s.freezer.gate.leave()
-	if err := it.settled(); err != nil {
-		return 0, err
+	if cell.Generation, err = it.settled(); err != nil {
+		return cell, err
 	}
+	cell.Source = source
 	it.mu.Lock()
 	it.cells++
-	id = it.cells
+	cell.ID = it.cells
 	it.mu.Unlock()
-	return id, it.conn.SendCell(warm.Cell{ID: id, Source: source})
+	return cell, it.conn.SendCell(cell)
 }
 
 // result turns an interpreter's answer into one for the host.
@@ -149,7 +155,7 @@ func (o *output) flush() (total, dropped int64) {
 		buf := o.e.s.buffers.Get().(*buffer)
 		defer o.e.s.buffers.Put(buf)
 		_ = o.sendTail(buf) // lost with the exec
-		o.tail = tail{max: o.tail.max}
+		o.tail = tail.Tail{Max: o.tail.Max}
 		o.e.link.mu.Lock()
 		defer o.e.link.mu.Unlock()
 		total, dropped = o.total, o.dropped()

@@ -75,14 +75,19 @@ func (it *interpreter) handOver(req agentproto.RunRequest) (warm.Answer, error) 
 		StdoutCap: req.StdoutCap, StderrCap: req.StderrCap,
 		job: &jobTerms{started: time.Now(), spent: spent, fileSizeBytes: req.Limits.FileSizeBytes},
 	})
-	if err := it.settled(); err != nil {
+	told, err := it.settled()
+	if err != nil {
 		return warm.Answer{}, err
 	}
-	job := warm.Job{Argv: req.Argv, Env: launch.Environment(req.Env), Cwd: req.Cwd, Stdin: req.Stdin, Cold: needsCold(req.Limits)}
+	job := warm.Job{Argv: req.Argv, Env: launch.Environment(req.Env), Cwd: req.Cwd, Stdin: req.Stdin, Cold: needsCold(req.Limits), Generation: told}
 	if err := it.conn.SendJob(job); err != nil {
 		return warm.Answer{}, err
 	}
-	return it.conn.Receive(time.Now().Add(answerPatience), func(a warm.Answer) bool { return a.Kind == warm.KindRun })
+	answer, err := it.conn.Receive(time.Now().Add(answerPatience), func(a warm.Answer) bool { return a.Kind == warm.KindRun })
+	if err == nil {
+		err = it.obeyed(told, answer)
+	}
+	return answer, err
 }
 
 // needsCold names a limit that a process must have from its start: the

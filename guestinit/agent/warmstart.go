@@ -4,12 +4,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
 	"thaw/guestinit/agentproto"
+	"thaw/guestinit/proc"
 	"thaw/guestinit/warm"
 )
 
@@ -59,6 +59,7 @@ func (s *Server) startWarm(req agentproto.WarmRequest) (agentproto.WarmResult, e
 	}
 	it.state = warmFresh
 	s.warm.add(it)
+	e.adopt(terms{Grace: agentproto.DefaultGrace, waits: true})
 	go func() {
 		<-e.finished
 		s.warm.remove(it)
@@ -66,22 +67,9 @@ func (s *Server) startWarm(req agentproto.WarmRequest) (agentproto.WarmResult, e
 	}()
 	res := agentproto.WarmResult{
 		ExecID: e.id, PID: int32(e.proc.PID), Version: ready.Version, Modules: int64(ready.Modules), Missing: ready.Missing,
-		Took: time.Since(began), MemoryBytes: resident(e.proc.PID),
+		Took: time.Since(began), MemoryBytes: proc.Resident(e.proc.PID),
 	}
 	return res, nil
-}
-
-// resident returns the memory in bytes that a process holds, or 0.
-func resident(pid int) int64 {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	if err != nil {
-		return 0
-	}
-	var size, pages int64
-	if _, err := fmt.Sscan(string(raw), &size, &pages); err != nil {
-		return 0
-	}
-	return pages * int64(os.Getpagesize())
 }
 
 // await waits until the interpreter is ready. What it writes until then is no

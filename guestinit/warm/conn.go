@@ -41,11 +41,20 @@ func NewConn(s Stream) *Conn { return &Conn{s: s} }
 // SendGeneration sends a generation. It does not wait for a frozen interpreter
 // to read it.
 func (c *Conn) SendGeneration(g Generation) error {
-	b := append(c.begin(), `{"op":"generation","number":`...)
+	b := append(c.begin(), `{"op":"generation"`...)
+	return c.send(append(appendGeneration(b, &g), '}'))
+}
+
+// appendGeneration appends the fields of a generation, or nothing for nil.
+func appendGeneration(b []byte, g *Generation) []byte {
+	if g == nil {
+		return b
+	}
+	b = append(b, `,"number":`...)
 	b = strconv.AppendUint(b, g.Number, 10)
 	b = append(b, `,"seed":"`...)
 	b = hex.AppendEncode(b, g.Seed)
-	return c.send(append(b, `"}`...))
+	return append(b, '"')
 }
 
 // SendJob sends a job.
@@ -55,14 +64,16 @@ func (c *Conn) SendJob(j Job) error {
 	b = append(appendList(b, j.Env), `,"cwd":`...)
 	b = append(appendJSON(b, j.Cwd), `,"stdin":`...)
 	b = append(strconv.AppendBool(b, j.Stdin), `,"cold":`...)
-	return c.send(append(appendJSON(b, j.Cold), '}'))
+	b = appendGeneration(appendJSON(b, j.Cold), j.Generation)
+	return c.send(append(b, '}'))
 }
 
 // SendCell sends a cell.
 func (c *Conn) SendCell(cell Cell) error {
 	b := append(c.begin(), `{"op":"cell","id":`...)
 	b = append(strconv.AppendUint(b, cell.ID, 10), `,"source":`...)
-	return c.send(append(appendJSON(b, cell.Source), '}'))
+	b = appendGeneration(appendJSON(b, cell.Source), cell.Generation)
+	return c.send(append(b, '}'))
 }
 
 // begin returns a buffer with room for the length.

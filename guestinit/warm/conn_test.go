@@ -41,6 +41,12 @@ func TestSend(t *testing.T) {
 			return c.SendJob(Job{Argv: []string{"python3", odd}, Env: []string{"A=1"}, Cwd: "/w", Stdin: true})
 		}, `{"op":"run","argv":["python3","a\"\\\u000a\u007fé\udcff😀"],"env":["A=1"],"cwd":"/w","stdin":true,"cold":""}`},
 		{func(c *Conn) error { return c.SendJob(Job{Cold: "why"}) }, `{"op":"run","argv":[],"env":[],"cwd":"","stdin":false,"cold":"why"}`},
+		{func(c *Conn) error {
+			return c.SendCell(Cell{ID: 2, Source: "x", Generation: &Generation{Number: 7, Seed: []byte{1, 0xab}}})
+		},
+			`{"op":"cell","id":2,"source":"x","number":7,"seed":"01ab"}`},
+		{func(c *Conn) error { return c.SendJob(Job{Generation: &Generation{Number: 8, Seed: []byte{2}}}) },
+			`{"op":"run","argv":[],"env":[],"cwd":"","stdin":false,"cold":"","number":8,"seed":"02"}`},
 	} {
 		conn, peer := pair(t)
 		done := make(chan error, 1)

@@ -34,12 +34,16 @@ type Job struct {
 	Stdin     bool // keep descriptor 0, a pipe; else it becomes /dev/null
 	// Cold names why a fresh interpreter must run the job, if one must.
 	Cold string
+	// Generation, if not nil, is what it renews its generators by first.
+	Generation *Generation
 }
 
 // Cell is code to run in a context.
 type Cell struct {
 	ID     uint64
 	Source string
+	// Generation is as in Job.
+	Generation *Generation
 }
 
 // The kinds of answers.
@@ -63,7 +67,8 @@ type Answer struct {
 	TookUS  int64    `json:"took_us"` // to warm up, in microseconds
 	Keeper  int      `json:"keeper"`  // process that shares its memory; not positive: none
 
-	// Of generation: its number, or 0 if the program was running.
+	// Of generation: its number, or 0 if the program was running. Of run and cell: the number
+	// of the generation that came with them, if one did.
 	Number uint64 `json:"number"`
 
 	// Of run: why a fresh interpreter is started, or the error of changing

@@ -68,8 +68,8 @@ class Context {
   }
 
   // run runs one cell, answers, and never fails.
-  async run({ id, source }) {
-    const answer = { op: 'cell', id, status: 'ok' };
+  async run({ id, source, number }) {
+    const answer = { op: 'cell', id, status: 'ok', number };
     try {
       const value = await this.#evaluate(id, source);
       if (value !== undefined) {

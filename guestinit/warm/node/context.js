@@ -23,8 +23,9 @@ socket.on('data', (bytes) => {
     if (pending.length < 4 + length) return;
     const message = JSON.parse(pending.toString('utf8', 4, 4 + length));
     pending = pending.subarray(4 + length);
+    if (message.seed !== undefined && !generation.renew(message.seed)) process.reallyExit(1);
     if (message.op === 'generation') {
-      if (generation.renew(message.seed)) control.send({ op: 'generation', number: message.number });
+      control.send({ op: 'generation', number: message.number });
     } else if (message.op === 'cell') {
       working = working.then(() => context.run(message));
     }

@@ -25,7 +25,7 @@ function start(message, before, control, hide) {
   try {
     process.chdir(message.cwd);
   } catch (e) {
-    return { op: 'run', errno: -e.errno };
+    return { op: 'run', errno: -e.errno, number: message.number };
   }
   if (!message.stdin) {
     fs.closeSync(0);
@@ -35,13 +35,13 @@ function start(message, before, control, hide) {
   const environ = environment(message.env);
   const program = message.cold ? { cold: message.cold } : find(argv, environ, before);
   if (program.cold) {
-    control.send({ op: 'run', cold: program.cold.slice(0, 256) });
+    control.send({ op: 'run', cold: program.cold.slice(0, 256), number: message.number });
     execute(argv, environ);
   }
   enter(argv, environ);
   redirect(program.path);
   hide();
-  const answer = { op: 'run' };
+  const answer = { op: 'run', number: message.number };
   control.send(answer);
   return answer;
 }

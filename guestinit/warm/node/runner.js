@@ -50,9 +50,11 @@ function wait(control, job, startup) {
   for (;;) {
     const message = control.receive();
     if (message === null) process.reallyExit(0);
+    // Nothing must run if the generators could not be renewed.
+    if (message.seed !== undefined && !generation.renew(message.seed)) process.reallyExit(1);
     switch (message.op) {
       case 'generation':
-        if (generation.renew(message.seed)) control.send({ op: 'generation', number: message.number });
+        control.send({ op: 'generation', number: message.number });
         break;
       case 'run': {
         const answer = job.start(message, startup, control, hide);

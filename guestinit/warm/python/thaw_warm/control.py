@@ -16,6 +16,11 @@ _MINIMUM = 1000
 
 MAX_FRAME = 8 << 20
 
+# Most frames come in one piece.
+_PIECE = 4 << 10
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
 
 class Control:
     """The interpreter's end of the control socket."""
@@ -26,34 +31,34 @@ class Control:
         self._socket = socket.socket(fileno=fd)
         self._socket.setblocking(True)
         self._owner = os.getpid()
+        self._received = b""
 
     def receive(self):
         """Returns the next message, or None when the agent is gone."""
-        header = self._exactly(4)
-        if header is None:
+        if not self._fill(4):
             return None
-        (length,) = struct.unpack("<I", header)
-        if length > MAX_FRAME:
+        (length,) = struct.unpack_from("<I", self._received)
+        if length > MAX_FRAME or not self._fill(4 + length):
             return None
-        body = self._exactly(length)
-        return None if body is None else json.loads(body)
+        body, self._received = self._received[4 : 4 + length], self._received[4 + length :]
+        return json.loads(body)
 
     def send(self, message, flags=0):
         """Sends a message. Only the process that owns the socket does: a
         forked child of the job's is nobody to the agent."""
         if os.getpid() != self._owner:
             return
-        body = json.dumps(message, separators=(",", ":")).encode("ascii")
+        body = _encode(message).encode("ascii")
         try:
             self._socket.sendall(struct.pack("<I", len(body)) + body, flags)
         except OSError:
             pass  # the job closed the descriptor, or the agent is gone
 
-    def _exactly(self, n):
-        parts = bytearray()
-        while len(parts) < n:
-            piece = self._socket.recv(min(n - len(parts), 1 << 16))
+    def _fill(self, n):
+        """Receives until there are n bytes, or returns False when the agent is gone."""
+        while len(self._received) < n:
+            piece = self._socket.recv(max(_PIECE, min(n - len(self._received), 1 << 16)))
             if not piece:
-                return None
-            parts += piece
-        return bytes(parts)
+                return False
+            self._received += piece
+        return True

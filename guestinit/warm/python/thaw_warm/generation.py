@@ -17,7 +17,6 @@ Generators that the program made itself keep their state. `secrets`,
 
 import ctypes
 import functools
-import hashlib
 import os
 import sys
 
@@ -28,7 +27,7 @@ class Generation:
     def __init__(self):
         self._seeded = set()
         self._watched = set()
-        self._untouched = None
+        self._unused = None
 
     def watch(self):
         """Wraps the seeding functions of the modules that are loaded."""
@@ -40,31 +39,30 @@ class Generation:
             self._watch("numpy.random", [legacy, legacy.mtrand], ("seed", "set_state"))
 
     def prepare(self):
-        """Makes the next renewals cheap, as long as no program has run: numpy's own way
+        """Makes the next renewals cheap, as long as no program has drawn: numpy's own way
         to seed goes through hundreds of pages, each a fault in a restored machine."""
         legacy = sys.modules.get("numpy.random")
         if legacy is not None:
             _seed(legacy, b"")  # it forgets what it was made from, too
-            self._untouched = _state_of(legacy.mtrand._rand)
+            self._unused = _Unused.of(legacy.mtrand._rand)
 
     def forget(self):
         """Takes everything for unseeded: the program starts now."""
         self._seeded.clear()
-        self._untouched = None
 
     def renew(self, seed=b""):
         """Gives every default generator a new state."""
         random = sys.modules.get("random")
         if random is not None and "random" not in self._seeded:
-            random._inst.seed(_fresh(seed, b"random", 64))
+            # A number, not bytes: those would be hashed first.
+            random._inst.seed(int.from_bytes(seed + os.urandom(64)))
         legacy = sys.modules.get("numpy.random")
-        if self._untouched is not None:
-            _fill(self._untouched, random.Random(_fresh(seed, b"numpy", 64)))
-        elif legacy is not None and "numpy.random" not in self._seeded:
-            _seed(legacy, seed)
+        if legacy is not None and "numpy.random" not in self._seeded:
+            if self._unused is None or not self._unused.renew(legacy.mtrand):
+                _seed(legacy, seed)
         ssl = sys.modules.get("ssl")
         if ssl is not None:
-            ssl.RAND_add(_fresh(seed, b"ssl", 32), 32.0)
+            ssl.RAND_add(seed + os.urandom(32), 32.0)
             if not ssl.RAND_status():
                 raise RuntimeError("OpenSSL's generator is not seeded")
         _renew_uuid()
@@ -102,35 +100,44 @@ class Generation:
 
 def _seed(legacy, seed):
     """Seeds numpy's legacy generator."""
-    legacy.mtrand._rand.seed(memoryview(_fresh(seed, b"numpy", 64)).cast("I").tolist())
+    words = seed + os.urandom(64)
+    legacy.mtrand._rand.seed(memoryview(words).cast("I").tolist())
 
 
 _KEY_WORDS = 624  # of a Mersenne Twister; behind them is how many were given out
 
 
-def _state_of(generator):
-    """Returns the state of numpy's legacy generator as an array, or None if it is not what
-    it is known to be, or keeps a number for later. It is the generator's own memory, and
-    must not be used after it."""
-    name, key, position, has_gauss, _ = generator.get_state()
-    bits = getattr(generator, "_bit_generator", None)
-    if name != "MT19937" or has_gauss or len(key) != _KEY_WORDS or bits is None:
-        return None
-    state = (ctypes.c_uint32 * (_KEY_WORDS + 1)).from_address(bits.ctypes.state_address)
-    return state if list(state) == [*key, position] else None
+class _Unused:
+    """The state of numpy's legacy generator, in its own memory, as long as nobody has drawn
+    from it since it was last made new."""
 
+    def __init__(self, generator, bits, state):
+        self._generator, self._bits = generator, bits  # and with it the memory
+        self._state = memoryview(state).cast("B").cast("I")
+        self._last = bytes(self._state)
 
-def _fill(state, source):
-    """Gives a Mersenne Twister the state of another, which was seeded."""
-    state[:] = source.getstate()[1]
+    @classmethod
+    def of(cls, generator):
+        """Returns that of a generator, or None if its state is not what it is known to be,
+        or it keeps a number for later."""
+        name, key, position, has_gauss, _ = generator.get_state()
+        bits = getattr(generator, "_bit_generator", None)
+        if name != "MT19937" or has_gauss or len(key) != _KEY_WORDS or bits is None:
+            return None
+        state = (ctypes.c_uint32 * (_KEY_WORDS + 1)).from_address(bits.ctypes.state_address)
+        return cls(generator, bits, state) if list(state) == [*key, position] else None
 
-
-def _fresh(seed, use, size):
-    """Returns bytes that depend on the kernel's generator and the seed."""
-    out = b""
-    while len(out) < size:
-        out += hashlib.blake2b(seed + os.urandom(64), key=use).digest()
-    return out[:size]
+    def renew(self, mtrand):
+        """Fills the state from the kernel's generator, or returns False: it was used, or
+        another generator has its place."""
+        if mtrand._rand is not self._generator or self._generator._bit_generator is not self._bits:
+            return False
+        if self._state != memoryview(self._last).cast("I"):
+            return False
+        self._state[:_KEY_WORDS] = memoryview(os.urandom(4 * _KEY_WORDS)).cast("I")
+        self._state[_KEY_WORDS] = _KEY_WORDS  # all are given out: the next draw turns the state over
+        self._last = bytes(self._state)
+        return True
 
 
 def _renew_uuid():

@@ -81,19 +81,17 @@ class Server:
             message = self._control.receive()
             if message is None:
                 os._exit(0)
-            kind = message["op"]
+            kind, renewed = message["op"], {}
+            if "seed" in message:
+                # Goes on only if every generator was renewed: else nothing must run.
+                self._generation.renew(bytes.fromhex(message["seed"]))
+                renewed["number"] = message["number"]
             if kind == "generation":
-                self._renew(message)
+                self._control.send({"op": "generation", **renewed})
             elif kind == "run":
-                self._run(message)
+                self._run(message, renewed)
             elif kind == "cell":
-                self._cell(message)
-
-    def _renew(self, message):
-        """Answers only if every generator was renewed: else the machine must
-        not go on."""
-        self._generation.renew(bytes.fromhex(message.get("seed", "")))
-        self._control.send({"op": "generation", "number": message["number"]})
+                self._cell(message, renewed)
 
     def _renew_while_busy(self, number, frame):
         """Handles SIGURG: a new generation while the program runs. The kernel
@@ -106,20 +104,20 @@ class Server:
         except Exception:
             pass  # no answer; the agent decides
 
-    def _run(self, message):
+    def _run(self, message, renewed):
         try:
             chosen, code, environ = job.prepare(message, self._startup)
         except command.Cold as e:
-            self._control.send({"op": "run", "cold": str(e)[:256]})
+            self._control.send({"op": "run", "cold": str(e)[:256], **renewed})
             command.execute(message["argv"], job.environment(message["env"]))
         except OSError as e:
-            self._control.send({"op": "run", "errno": e.errno})
+            self._control.send({"op": "run", "errno": e.errno, **renewed})
             return
         self._generation.forget()
-        self._control.send({"op": "run"})
+        self._control.send({"op": "run", **renewed})
         job.run(chosen, code, environ, self._warm_modules)
 
-    def _cell(self, message):
+    def _cell(self, message, renewed):
         if self._context is None:
             self._context = cell.Context()
             self._generation.forget()
@@ -127,7 +125,7 @@ class Server:
         if os.getpid() != self._pid:
             # A child that the cell forked and that fell through.
             finish.end(None, self._warm_modules)
-        self._control.send(answer)
+        self._control.send({**answer, **renewed})
 
 
 def _exercise():

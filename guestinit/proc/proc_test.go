@@ -1,0 +1,34 @@
+package proc
+
+import (
+	"os"
+	"testing"
+)
+
+// What could run before the next cell is not still.
+func TestStill(t *testing.T) {
+	for _, c := range []struct {
+		name, status string
+		want         bool
+	}{
+		{"one thread, SIGURG", "Name:\tpython3\nThreads:\t1\nSigCgt:\t0000000000400000\n", true},
+		{"no handler", "Threads:\t1\nSigCgt:\t0000000000000000\n", true},
+		{"two threads", "Threads:\t2\nSigCgt:\t0000000000400000\n", false},
+		{"SIGALRM", "Threads:\t1\nSigCgt:\t0000000000402000\n", false},
+		{"name that looks like a field", "Name:\tThreads:\nThreads:\t3\nSigCgt:\t0\n", false},
+		{"no threads", "SigCgt:\t0000000000400000\n", false},
+		{"no signals", "Threads:\t1\n", false},
+		{"nothing", "", false},
+		{"no number", "Threads:\tx\nSigCgt:\tx\n", false},
+	} {
+		if got := still([]byte(c.status)); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+	if Still(os.Getpid()) {
+		t.Error("this program, which has threads, is still")
+	}
+	if Still(-1) {
+		t.Error("what is not there is still")
+	}
+}
