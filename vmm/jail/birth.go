@@ -14,13 +14,14 @@ type Parent struct {
 	// Descriptors of the caller: of /dev/null, of a pipe for crash texts, of the control socket, and of the program.
 	Null, Stderr, Control, Program int
 	Cgroup                         int // v2 folder that it is born in; -1: the caller's
-	Environment                    []string
+	// Network is the network namespace that it is born in, in which nobody else is; Home is the caller's own.
+	Network, Home Network
+	Environment   []string
 }
 
-// namespaces of every machine. No cgroup namespace: without a mounted file system there is nothing in which the
-// process could see its cgroup's name.
-const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID |
-	unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+// namespaces that are made for each machine, besides its [Network]. No cgroup namespace: without a mounted file system
+// there is nothing in which the process could see its cgroup's name.
+const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 
 // timerSlack is how late a sleep in the process may end, in nanoseconds. KVM's own timers know no slack.
 const timerSlack = 250_000
@@ -32,7 +33,7 @@ const ProgramName = "thaw-vmm"
 // be there before any code of the program runs. The new process is a child of the caller's *parent*, and dies with the
 // thread of that which started the caller. The pidfd is the caller's.
 //
-// The error is of the start itself. A step that fails later ends the process, and its text is on Stderr.
+// The error is of the start itself; after one that wraps [ErrAway] nothing more can be started. A step that fails later ends the process, and its text is on Stderr.
 func Bear(p Parent) (pid, pidfd int, err error) {
 	var gate [2]int // closed without a byte when we die: then the child ends
 	if err := unix.Pipe2(gate[:], unix.O_CLOEXEC); err != nil {
@@ -44,11 +45,21 @@ func Bear(p Parent) (pid, pidfd int, err error) {
 	if err != nil {
 		return 0, -1, err
 	}
-	pid, pidfd, errno := clone(p.Cgroup, calls)
-	if errno != 0 {
-		return 0, -1, fmt.Errorf("jail: start in namespaces: %w", errno)
+	pidfd = -1
+	err = p.Network.visit(p.Home, func() error {
+		var errno unix.Errno
+		if pid, pidfd, errno = clone(p.Cgroup, calls); errno != 0 {
+			return fmt.Errorf("jail: start in namespaces: %w", errno)
+		}
+		return nil
+	})
+	if pidfd < 0 {
+		return 0, -1, err
 	}
-	if err := p.open(pid, gate[1]); err != nil {
+	if err == nil {
+		err = p.open(pid, gate[1])
+	}
+	if err != nil {
 		unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0) // it waits at the gate; whoever holds the pidfd reaps it
 		return pid, pidfd, err
 	}

@@ -99,7 +99,12 @@ func serve(conn *os.File) error {
 	if err != nil {
 		return fmt.Errorf("spawner: %w", err)
 	}
-	p := jail.Parent{Null: null, Program: program, Environment: Environment()}
+	home, err := jail.OpenHome()
+	if err != nil {
+		return fmt.Errorf("spawner: %w", err)
+	}
+	p := jail.Parent{Null: null, Program: program, Environment: Environment(), Home: home}
+	all := networks{home: home}
 	buf := make([]byte, 64)
 	for {
 		n, files, err := unixfd.Recv(conn, buf, 3)
@@ -113,7 +118,7 @@ func serve(conn *os.File) error {
 			return fmt.Errorf("spawner: request of %d bytes and %d files: %w", n, len(files), io.ErrUnexpectedEOF)
 		}
 		p.UID, p.GID = binary.LittleEndian.Uint32(buf), binary.LittleEndian.Uint32(buf[4:])
-		err = bear(conn, p, files)
+		err = bear(conn, p, &all, files)
 		for _, f := range files {
 			f.Close()
 		}
@@ -123,8 +128,8 @@ func serve(conn *os.File) error {
 	}
 }
 
-// bear starts a process and answers.
-func bear(conn *os.File, p jail.Parent, files []*os.File) error {
+// bear starts a process and answers. After an error the spawner must end.
+func bear(conn *os.File, p jail.Parent, all *networks, files []*os.File) error {
 	numbers := []int{-1, -1, -1}
 	for i, f := range files {
 		var err error
@@ -133,7 +138,12 @@ func bear(conn *os.File, p jail.Parent, files []*os.File) error {
 		}
 	}
 	p.Stderr, p.Control, p.Cgroup = numbers[0], numbers[1], numbers[2]
-	pid, pidfd, err := jail.Bear(p)
+	pid, pidfd := 0, -1
+	var err error
+	if p.Network, err = all.take(); err == nil {
+		pid, pidfd, err = jail.Bear(p)
+		all.lend(p.Network, pidfd)
+	}
 	b := binary.LittleEndian.AppendUint32(nil, uint32(pid))
 	var errno unix.Errno
 	if err != nil && !errors.As(err, &errno) {
@@ -144,13 +154,17 @@ func bear(conn *os.File, p jail.Parent, files []*os.File) error {
 		text := err.Error()
 		b = append(b, text[:min(len(text), 512)]...)
 	}
-	if pidfd < 0 {
-		return unixfd.Send(conn, b)
+	var born []*os.File
+	if pidfd >= 0 {
+		f := os.NewFile(uintptr(pidfd), "pidfd")
+		defer f.Close()
+		unix.SetNonblock(pidfd, true) // which the daemon's copy shares: its poller takes it then
+		born = append(born, f)
 	}
-	f := os.NewFile(uintptr(pidfd), "pidfd")
-	defer f.Close()
-	unix.SetNonblock(pidfd, true) // which the daemon's copy shares: its poller takes it then
-	return unixfd.Send(conn, b, f)
+	if failed := unixfd.Send(conn, b, born...); failed != nil || errors.Is(err, jail.ErrAway) {
+		return errors.Join(failed, err)
+	}
+	return nil
 }
 
 // Environment is all that thaw-vmm gets, as a spawner and as a machine: settings of the Go runtime.

@@ -3,6 +3,7 @@ package vmmproc
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -59,6 +60,53 @@ func TestSpawnerDies(t *testing.T) {
 		if parent := readStatus(t, fmt.Sprintf("/proc/%d/status", p.PID()))["PPid"]; parent != fmt.Sprint(os.Getpid()) {
 			t.Errorf("process %d has parent %s", p.PID(), parent)
 		}
+	}
+}
+
+// Each process has a network namespace to itself, with no device that is up and of which it is not the owner; one that ended
+// leaves its own to the next.
+func TestNetworks(t *testing.T) {
+	network := func(p *Process) uint64 {
+		f, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", p.PID()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		var here unix.Stat_t
+		if err := unix.Fstat(int(f.Fd()), &here); err != nil {
+			t.Fatal(err)
+		}
+		owner, err := unix.IoctlRetInt(int(f.Fd()), unix.NS_GET_USERNS)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(owner)
+		var theirs, ours unix.Stat_t
+		if err := errors.Join(unix.Fstat(owner, &theirs), unix.Stat("/proc/self/ns/user", &ours)); err != nil {
+			t.Fatal(err)
+		}
+		if theirs.Ino != ours.Ino {
+			t.Errorf("process %d: network namespace is of user namespace %d, want %d", p.PID(), theirs.Ino, ours.Ino)
+		}
+		if routes := read(t, fmt.Sprintf("/proc/%d/net/fib_trie", p.PID())); routes != "" {
+			t.Errorf("process %d has addresses:\n%s", p.PID(), routes)
+		}
+		return here.Ino
+	}
+	first, second := start(t, testSpec(t, "idle")), start(t, testSpec(t, "idle"))
+	a, b := network(first), network(second)
+	if a == b {
+		t.Errorf("two processes are in network namespace %d", a)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	third, fourth := start(t, testSpec(t, "idle")), start(t, testSpec(t, "idle"))
+	if c := network(third); c != a {
+		t.Errorf("network namespaces %d and %d, then %d: the first was free", a, b, c)
+	}
+	if d := network(fourth); d == a || d == b {
+		t.Errorf("network namespaces %d and %d are in use, and one is used again", a, b)
 	}
 }
 

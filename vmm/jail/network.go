@@ -1,0 +1,71 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// Network is a network namespace in which a process is born: with nothing in it, not even a loopback device that is up. It
+// belongs to the caller's user namespace and not to the process's, which so could change nothing in it even with all the
+// capabilities of its own namespace. The next process finds it as it was made, and it can be used again: to make one and
+// to take it apart costs 0.8 ms of processor time, as much as the rest of the clone. It is a descriptor.
+type Network int
+
+// ErrAway is wrapped when a thread could not come home from another network namespace.
+var ErrAway = errors.New("thread is in another network namespace")
+
+// OpenHome returns the namespace that the caller is in.
+func OpenHome() (Network, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return openNetwork()
+}
+
+// MakeNetwork makes a namespace; home is the caller's own. After an error that wraps [ErrAway] the caller must end.
+func MakeNetwork(home Network) (Network, error) {
+	made := Network(-1)
+	err := away(home, func() error { return unix.Unshare(unix.CLONE_NEWNET) }, func() (err error) {
+		made, err = openNetwork()
+		return err
+	})
+	if err != nil && made >= 0 {
+		made.Close()
+	}
+	return made, err
+}
+
+// visit calls do on a thread that is in the namespace.
+func (n Network) visit(home Network, do func() error) error {
+	return away(home, func() error { return unix.Setns(int(n), unix.CLONE_NEWNET) }, do)
+}
+
+// away calls do on a thread that leave takes to another namespace, and comes home. If it cannot, the goroutine stays
+// locked to its thread, and the error wraps ErrAway: there is no way back to where the caller's other code belongs.
+func away(home Network, leave, do func() error) error {
+	runtime.LockOSThread()
+	if err := leave(); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("jail: change network namespace: %w", err)
+	}
+	err := do()
+	if back := unix.Setns(int(home), unix.CLONE_NEWNET); back != nil {
+		return fmt.Errorf("jail: change network namespace back: %w: %w", ErrAway, back)
+	}
+	runtime.UnlockOSThread()
+	return err
+}
+
+// openNetwork opens that of the calling thread.
+func openNetwork() (Network, error) {
+	fd, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("jail: open network namespace: %w", err)
+	}
+	return Network(fd), nil
+}
+
+// Close lets go of it.
+func (n Network) Close() error { return unix.Close(int(n)) }
