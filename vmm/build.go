@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 
+	gokvm "github.com/bobuhiro11/gokvm/kvm"
+
 	"thaw/internal/acpi"
 	"thaw/internal/eventfd"
 	"thaw/internal/guestmem"
@@ -111,7 +113,7 @@ func (m *Machine) plainMMIO() bool {
 }
 
 func (m *Machine) makeVCPUs() error {
-	supported, err := m.system.SupportedCPUID()
+	supported, err := m.supportedCPUID()
 	if err != nil {
 		return err
 	}
@@ -135,6 +137,13 @@ func (m *Machine) makeVCPUs() error {
 		}
 	}
 	return nil
+}
+
+func (m *Machine) supportedCPUID() ([]gokvm.CPUIDEntry2, error) {
+	if len(m.cfg.CPUID) > 0 {
+		return kvm.DecodeCPUID(m.cfg.CPUID)
+	}
+	return m.system.SupportedCPUID()
 }
 
 // line returns a new event that raises an interrupt line.

@@ -47,6 +47,7 @@ type Config struct {
 	Shell bool
 
 	KVM     *os.File // /dev/kvm
+	CPUID   []byte   // what it offers guests, by kvm.EncodeCPUID; empty: it is asked
 	Memory  *os.File // a memfd of MemoryBytes
 	Kernel  *os.File
 	Initrd  *os.File // nil: none

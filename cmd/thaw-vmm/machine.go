@@ -31,7 +31,7 @@ func newMachine(r vmmchild.Request) (vmmchild.Machine, error) {
 func config(r vmmchild.Request) (vmm.Config, error) {
 	cfg := vmm.Config{
 		Shell: r.Start.Shell, VCPUs: r.Start.VCPUs, MemoryBytes: r.Start.MemoryBytes, Cmdline: r.Start.Cmdline,
-		Balloon: r.Start.Balloon, DirtyRing: r.Start.DirtyRing, ConsoleLog: r.Start.ConsoleLog,
+		CPUID: r.Start.CPUID, Balloon: r.Start.Balloon, DirtyRing: r.Start.DirtyRing, ConsoleLog: r.Start.ConsoleLog,
 		KVM: r.Files["kvm"], Memory: r.Files["memory"], Kernel: r.Files["kernel"], Initrd: r.Files["initrd"], Handler: r.Files["handler"],
 	}
 	for _, d := range r.Start.Disks {

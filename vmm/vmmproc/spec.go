@@ -60,7 +60,7 @@ var ErrNotIsolated = errors.New("jail would be incomplete")
 func (s *Spec) message() (*vmmproto.Start, []*os.File, error) {
 	m := &vmmproto.Start{
 		Shell: s.Shell, VCPUs: s.VCPUs, MemoryBytes: s.MemoryBytes, Cmdline: s.Cmdline, Initrd: s.Initrd != nil,
-		Balloon: s.Balloon, DirtyRing: s.DirtyRing, ConsoleLog: s.ConsoleLog,
+		Balloon: s.Balloon, DirtyRing: s.DirtyRing, ConsoleLog: s.ConsoleLog, CPUID: supportedCPUID(s.KVM),
 	}
 	files := []*os.File{s.KVM}
 	if !s.Shell {

@@ -35,6 +35,7 @@ const (
 	MaxFiles       = 253      // descriptors of one message: SCM_MAX_FD of the kernel
 	MaxConsole     = 32 << 10 // bytes of console tail in one message
 	MaxDetail      = 8 << 10  // bytes of a text that explains something
+	MaxCPUID       = 256 * 28 // bytes: of package kvm's MaxCPUID entries
 	MaxCmdline     = 2047     // bytes: COMMAND_LINE_SIZE of x86 Linux less the final NUL
 	MaxDisks       = 16
 	MaxLayers      = 128 // of one disk

@@ -49,18 +49,20 @@ type Reply interface {
 // Start describes the machine. Its descriptors come in the order of Files, which [Start.FileNames] gives.
 type Start struct {
 	// Shell makes a machine with nothing in it, which Restore fills.
-	Shell       bool     `json:"shell,omitempty"`
-	VCPUs       int      `json:"vcpus"`
-	MemoryBytes uint64   `json:"memory_bytes"`
-	Cmdline     string   `json:"cmdline"`
-	Initrd      bool     `json:"initrd,omitempty"`
-	Disks       []Disk   `json:"disks,omitempty"`
-	Vsock       *Vsock   `json:"vsock,omitempty"`
-	Net         *Net     `json:"net,omitempty"`
-	Balloon     bool     `json:"balloon,omitempty"`
-	DirtyRing   bool     `json:"dirty_ring,omitempty"` // in place of a dirty log
-	ConsoleLog  int      `json:"console_log"`          // bytes of console kept
-	Files       []string `json:"files"`
+	Shell       bool   `json:"shell,omitempty"`
+	VCPUs       int    `json:"vcpus"`
+	MemoryBytes uint64 `json:"memory_bytes"`
+	Cmdline     string `json:"cmdline"`
+	Initrd      bool   `json:"initrd,omitempty"`
+	Disks       []Disk `json:"disks,omitempty"`
+	Vsock       *Vsock `json:"vsock,omitempty"`
+	Net         *Net   `json:"net,omitempty"`
+	Balloon     bool   `json:"balloon,omitempty"`
+	DirtyRing   bool   `json:"dirty_ring,omitempty"` // in place of a dirty log
+	ConsoleLog  int    `json:"console_log"`          // bytes of console kept
+	// CPUID is what KVM offers guests on this host, by package kvm's EncodeCPUID; empty: the machine asks itself.
+	CPUID []byte   `json:"cpuid,omitempty"`
+	Files []string `json:"files"`
 }
 
 // Disk is one block device; Layers counts its files, bottom first.
