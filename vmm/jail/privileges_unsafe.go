@@ -23,6 +23,15 @@ func nameThreads(o Options) error {
 	if err != nil {
 		return err
 	}
+	// A new thread has the name of the one that makes it, and from Linux 6.14 on the exec by descriptor gives the first one
+	// the file's.
+	var now [16]byte
+	if err := unix.Prctl(unix.PR_GET_NAME, uintptr(unsafe.Pointer(&now)), 0, 0, 0); err != nil {
+		return err
+	}
+	if unix.ByteSliceToString(now[:]) == o.Name {
+		return nil
+	}
 	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0)
 	if errno != 0 {
 		return errno
