@@ -21,6 +21,21 @@ func ioReader(s string) io.Reader { return strings.NewReader(s) }
 
 const happyPath = "[queued admitted materialising running collecting validating cleaning done]"
 
+// A guest that tells that there are no outputs is not asked for them.
+func TestNoOutputs(t *testing.T) {
+	for _, none := range []bool{false, true} {
+		l := &fakeLauncher{
+			script:  func(*fakeProcess) ExitStatus { s := exited(0); s.NoOutputs = none; return s },
+			outputs: []collect.File{{Path: "a.txt", Mode: unix.S_IFREG, Size: 2, Links: 1}},
+			content: map[string]string{"a.txt": "hi"},
+		}
+		v := finished(t, submit(t, newBroker(t, l)))
+		if asked := v.Result.ArtifactCount > 0; v.State != api.StateDone || asked == none {
+			t.Errorf("no outputs %t: state %s, %d artifacts", none, v.State, v.Result.ArtifactCount)
+		}
+	}
+}
+
 func TestJobRuns(t *testing.T) {
 	l := &fakeLauncher{
 		script: func(p *fakeProcess) ExitStatus {

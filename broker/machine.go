@@ -98,6 +98,7 @@ type ExitStatus struct {
 	Exit                         api.Exit
 	Usage                        api.Usage
 	StdoutDropped, StderrDropped int64
+	NoOutputs                    bool   // the output directory is known to be empty
 	Warm                         bool   // it ran in an interpreter that waited for it
 	WhyFresh                     string // one waited, but could not run it
 }

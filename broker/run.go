@@ -66,10 +66,11 @@ func (b *Broker) walk(j *job) (Machine, error) {
 	if !j.enter(api.StateRunning) {
 		return m, errors.New("broker: job cannot run from its state")
 	}
-	if err := b.execute(j, m); err != nil {
+	status, err := b.execute(j, m)
+	if err != nil {
 		return m, err
 	}
-	return m, b.collect(j, m)
+	return m, b.collect(j, m, status.NoOutputs)
 }
 
 func phase(name string, d time.Duration) api.Phase {
@@ -103,7 +104,7 @@ type waited struct {
 
 // execute runs the program until it ends, or the job's context or wall clock or
 // machine does.
-func (b *Broker) execute(j *job, m Machine) error {
+func (b *Broker) execute(j *job, m Machine) (status ExitStatus, err error) {
 	// Output goes on flowing during the grace of a job that is being ended.
 	outCtx, stopOutput := context.WithCancel(context.WithoutCancel(j.ctx))
 	defer stopOutput()
@@ -116,7 +117,7 @@ func (b *Broker) execute(j *job, m Machine) error {
 	begin := time.Now()
 	proc, err := b.start(outCtx, j, m, stdout, stderr)
 	if err != nil {
-		return err
+		return status, err
 	}
 	ended := make(chan waited, 1)
 	go func() {
@@ -138,7 +139,6 @@ func (b *Broker) execute(j *job, m Machine) error {
 		w = b.stop(proc, ended, m)
 	}
 	stopOutput()
-	var status ExitStatus
 	if w != nil && w.err == nil {
 		status = w.status
 	}
@@ -156,13 +156,13 @@ func (b *Broker) execute(j *job, m Machine) error {
 	})
 	switch {
 	case j.ctx.Err() != nil:
-		return context.Cause(j.ctx)
+		return status, context.Cause(j.ctx)
 	case w == nil:
-		return errors.New("broker: the machine ended under the program")
+		return status, errors.New("broker: the machine ended under the program")
 	case w.err != nil:
-		return fmt.Errorf("broker: wait for the program: %w", w.err)
+		return status, fmt.Errorf("broker: wait for the program: %w", w.err)
 	}
-	return nil
+	return status, nil
 }
 
 // start starts the program. The job's end and a time limit cut the start short; of
@@ -213,15 +213,19 @@ func (b *Broker) stop(proc Process, ended <-chan waited, m Machine) *waited {
 	return nil
 }
 
-// collect fetches and validates the outputs of a program that ended by itself.
-func (b *Broker) collect(j *job, m Machine) error {
+// collect fetches and validates the outputs of a program that ended by itself; none: the guest says that there are none,
+// which is as good as an empty list of its.
+func (b *Broker) collect(j *job, m Machine, none bool) error {
 	j.enter(api.StateCollecting)
 	ctx, cancel := context.WithTimeout(j.ctx, b.cfg.CollectTimeout)
 	defer cancel()
 	rules := collect.Rules{
 		MaxFiles: int(j.plan.limits.OutputFiles), MaxBytes: j.plan.limits.OutputBytes, Types: j.plan.request.OutputTypes, Attempt: 1,
 	}
-	out, err := collect.Fetch(ctx, m.Agent().Outputs(), j.dir, rules)
+	out, err := &collect.Outcome{}, error(nil)
+	if !none {
+		out, err = collect.Fetch(ctx, m.Agent().Outputs(), j.dir, rules)
+	}
 	if err != nil {
 		return api.Errorf(api.CodeCollectFailed, "the outputs could not be collected").WithCause(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"thaw/broker/fleet/play"
+	"thaw/guestinit/agentclient"
+	"thaw/guestinit/agentproto"
 )
 
 // A shell for a job has the pages ready that a job writes, and is the template all the same.
@@ -51,6 +53,40 @@ func TestShellForAJob(t *testing.T) {
 	warm, _ := m.Warm("python")
 	if err := play.LeastJob(t.Context(), m.Agent(), "python", warm, env); err != nil {
 		t.Error(err)
+	}
+}
+
+// The end of a job tells whether it has left outputs, in a directory that is there when it begins.
+func TestJobTellsOfOutputs(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Pool.Rehearsed, c.Pool.Bound = -1, -1 })
+	id := r.template(small)
+	for _, c := range []struct {
+		dir, program string
+		none         bool
+	}{
+		{"out", "pass", true},
+		{"out", "open('out/x', 'w').close()", false},
+		{"out", "import os; os.rmdir('out')", false},
+		{"new/out", "import os; assert os.listdir('new/out') == []", true},
+		{"new/out", "open('new/out/.x', 'w').close()", false},
+		{"", "pass", false},
+	} {
+		m := r.restore(id)
+		warm, _ := m.Warm("python")
+		if err := m.Agent().PutFile(t.Context(), "main.py", 0o644, int64(len(c.program)), strings.NewReader(c.program)); err != nil {
+			t.Fatal(err)
+		}
+		p, err := m.Agent().Run(t.Context(), agentproto.RunRequest{ExecID: warm, Argv: []string{"python3", "main.py"}, Outputs: c.dir}, agentclient.ExecIO{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := p.Wait()
+		if err != nil || s.Code != 0 || s.NoOutputs != c.none {
+			t.Errorf("%+v: %+v, %v", c, s, err)
+		}
+		if err := m.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

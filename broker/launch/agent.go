@@ -127,7 +127,7 @@ func (p process) Wait() (broker.ExitStatus, error) {
 		Usage: api.Usage{
 			CPUUserMS: ms(s.Usage.CPUUser), CPUSystemMS: ms(s.Usage.CPUSystem), PeakMemoryBytes: s.Usage.MemoryPeak, DiskBytes: s.Usage.DiskUsed,
 		},
-		StdoutDropped: s.StdoutDropped, StderrDropped: s.StderrDropped,
+		StdoutDropped: s.StdoutDropped, StderrDropped: s.StderrDropped, NoOutputs: s.NoOutputs,
 		Warm: p.asked && p.fresh == "", WhyFresh: p.fresh,
 	}, nil
 }

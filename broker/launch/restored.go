@@ -136,19 +136,13 @@ type restoredAgent struct {
 
 // Start implements broker.Agent. A script of a runtime that waits runs in what waits.
 func (a restoredAgent) Start(ctx context.Context, e broker.Exec, stdout, stderr io.Writer) (broker.Process, error) {
-	// A template may have the output directory already; looking costs less than making.
-	if _, err := a.client.ListFiles(ctx, outDir, 1); err != nil && !errors.Is(err, agentclient.ErrTruncated) {
-		if err := a.makeOut(ctx); err != nil {
-			return nil, err
-		}
-	}
 	id, waits := a.machine.Warm(e.Runtime)
 	if e.Runtime == "" || !waits {
 		return a.fresh(ctx, e, stdout, stderr, "")
 	}
 	r := a.request(e)
 	p, err := a.client.Run(ctx, agentproto.RunRequest{
-		ExecID: id, Argv: r.Argv, Env: r.Env, Limits: r.Limits, StdoutCap: r.StdoutCap, StderrCap: r.StderrCap,
+		ExecID: id, Argv: r.Argv, Env: r.Env, Limits: r.Limits, StdoutCap: r.StdoutCap, StderrCap: r.StderrCap, Outputs: outDir,
 	}, agentclient.ExecIO{Stdout: stdout, Stderr: stderr})
 	var reported *agentproto.Error
 	switch {
@@ -164,6 +158,12 @@ func (a restoredAgent) Start(ctx context.Context, e broker.Exec, stdout, stderr 
 
 // fresh starts a new process; why is why what waited did not run it.
 func (a restoredAgent) fresh(ctx context.Context, e broker.Exec, stdout, stderr io.Writer, why string) (broker.Process, error) {
+	// A template may have the output directory already; looking costs less than making.
+	if _, err := a.client.ListFiles(ctx, outDir, 1); err != nil && !errors.Is(err, agentclient.ErrTruncated) {
+		if err := a.makeOut(ctx); err != nil {
+			return nil, err
+		}
+	}
 	p, err := a.exec(ctx, e, stdout, stderr)
 	var reported *agentproto.Error
 	if errors.As(err, &reported) {

@@ -23,7 +23,8 @@ type terms struct {
 type jobTerms struct {
 	started       time.Time
 	spent         cgroup.CPUTime
-	fileSizeBytes int64 // Limits.FileSizeBytes
+	fileSizeBytes int64  // Limits.FileSizeBytes
+	outputs       string // RunRequest.Outputs
 }
 
 // adopt puts an exec under new terms and counts its output from zero. What it

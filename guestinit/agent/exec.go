@@ -25,6 +25,7 @@ type execution struct {
 	started time.Time
 	detail  string         // of the cause; set by await
 	spent   cgroup.CPUTime // before it became the job that it is; see jobTerms
+	outputs string         // of the job; see jobTerms
 
 	stdin          *stdin // nil if the job has none
 	stdout, stderr *output

@@ -94,5 +94,6 @@ func (e *execution) status(forced agentproto.Cause, wall time.Duration) agentpro
 		MemoryPeak: max(st.MemoryPeak, ended.Rusage.Maxrss<<10), OOMKills: st.OOMKills, PidsPeak: st.PidsPeak,
 	}
 	e.s.files.AddUsage(&s.Usage)
+	s.NoOutputs = e.outputs != "" && e.s.files.Empty(e.outputs)
 	return s
 }

@@ -61,7 +61,7 @@ func (e *execution) await() agentproto.Cause {
 		case t := <-e.terms:
 			e.req.Timeout, e.req.Grace, e.req.Limits.CPUSeconds = t.Timeout, t.Grace, t.CPUSeconds
 			if t.job != nil {
-				e.started, e.spent, e.req.Limits.FileSizeBytes = t.job.started, t.job.spent, t.job.fileSizeBytes
+				e.started, e.spent, e.req.Limits.FileSizeBytes, e.outputs = t.job.started, t.job.spent, t.job.fileSizeBytes, t.job.outputs
 			}
 			e.fillDefaults()
 			timeout, cpu = timer(t.Timeout), e.cpuTimer(0)

@@ -66,6 +66,11 @@ func (it *interpreter) handOver(req agentproto.RunRequest) (warm.Answer, error) 
 	if req.Cwd == "" {
 		req.Cwd = it.s.cfg.Workspace
 	}
+	if req.Outputs != "" {
+		if err := it.s.files.MakeDir(req.Outputs); err != nil {
+			return warm.Answer{}, err
+		}
+	}
 	spent, err := it.limit(&req.Limits)
 	if err != nil {
 		return warm.Answer{}, err
@@ -73,7 +78,7 @@ func (it *interpreter) handOver(req agentproto.RunRequest) (warm.Answer, error) 
 	e.adopt(terms{
 		Timeout: req.Timeout, Grace: req.Grace, CPUSeconds: req.Limits.CPUSeconds,
 		StdoutCap: req.StdoutCap, StderrCap: req.StderrCap,
-		job: &jobTerms{started: time.Now(), spent: spent, fileSizeBytes: req.Limits.FileSizeBytes},
+		job: &jobTerms{started: time.Now(), spent: spent, fileSizeBytes: req.Limits.FileSizeBytes, outputs: req.Outputs},
 	})
 	told, err := it.settled()
 	if err != nil {

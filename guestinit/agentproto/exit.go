@@ -57,6 +57,9 @@ type ExitStatus struct {
 	// OutputLost says that output of a persistent exec was dropped, because
 	// nobody fetched it and too many others had ended since.
 	OutputLost bool `cbor:"15,keyasint,omitempty"`
+
+	// NoOutputs says that RunRequest.Outputs is an empty directory.
+	NoOutputs bool `cbor:"16,keyasint,omitempty"`
 }
 
 // MaxDetail bounds ExitStatus.Detail, in bytes.

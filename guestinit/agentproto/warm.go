@@ -85,6 +85,10 @@ type RunRequest struct {
 	Timeout   time.Duration `cbor:"8,keyasint,omitempty"`
 	Grace     time.Duration `cbor:"9,keyasint,omitempty"`
 	Stdin     bool          `cbor:"10,keyasint,omitempty"` // the client sets it
+
+	// Outputs is a directory of the workspace, made if it is missing, which the
+	// ExitStatus says of whether it is empty; "" is none.
+	Outputs string `cbor:"11,keyasint,omitempty"`
 }
 
 // Exec returns the ExecRequest that asks for the same of a fresh process.
@@ -97,6 +101,11 @@ func (r *RunRequest) Exec() ExecRequest {
 
 // Validate checks every bound.
 func (r *RunRequest) Validate() error {
+	if r.Outputs != "" {
+		if err := ValidPath(r.Outputs); err != nil {
+			return err
+		}
+	}
 	e := r.Exec()
 	return e.Validate()
 }

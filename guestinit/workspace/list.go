@@ -31,6 +31,18 @@ func (t *Tree) Walk(dir string, max int64, depth int, visit func(agentproto.File
 	return l.truncated, err
 }
 
+// Empty says whether a directory has no entries. What is none, or cannot be read, is not empty.
+func (t *Tree) Empty(name string) bool {
+	fd, err := t.openDir(name)
+	if err != nil {
+		return false
+	}
+	dir := os.NewFile(uintptr(fd), name)
+	defer dir.Close()
+	_, err = dir.Readdirnames(1)
+	return err == io.EOF
+}
+
 // lister walks a tree. Depth bounds its open descriptors, left its entries.
 type lister struct {
 	visit     func(agentproto.FileInfo) error

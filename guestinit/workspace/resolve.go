@@ -42,6 +42,20 @@ func (t *Tree) openDir(name string) (int, error) {
 	return openBelow(int(t.root.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY)
 }
 
+// MakeDir makes a directory for the job where it is missing, and those above it.
+func (t *Tree) MakeDir(name string) error {
+	parent, base, err := t.openParent(name)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(parent)
+	dir, err := stepInto(parent, base)
+	if err != nil {
+		return err
+	}
+	return unix.Close(dir)
+}
+
 // openParent opens the directory that holds name, making those that are
 // missing, and returns it with name's last component.
 func (t *Tree) openParent(name string) (dir int, base string, err error) {

@@ -106,6 +106,40 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	}
 }
 
+// A directory is made once, for the job, and is empty until something is in it; what is no directory is neither.
+func TestMakeDirAndEmpty(t *testing.T) {
+	if os.Geteuid() != 0 {
+		kvmtest.Unavailable(t, "not root: files cannot be given to jobs")
+	}
+	tr, dir := tree(t)
+	if tr.Empty("a/out") {
+		t.Error("a missing directory is empty")
+	}
+	for range 2 {
+		if err := tr.MakeDir("a/out"); err != nil {
+			t.Fatal(err)
+		}
+		if !tr.Empty("a/out") {
+			t.Error("a new directory is not empty")
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Join(dir, "a/out"), &st); err != nil || st.Uid != agentproto.DefaultID || st.Mode != unix.S_IFDIR|0o755 {
+		t.Errorf("uid %d, mode %o, %v", st.Uid, st.Mode, err)
+	}
+	if err := os.Symlink(dir, filepath.Join(dir, "a/out/x")); err != nil {
+		t.Fatal(err)
+	}
+	if tr.Empty("a/out") {
+		t.Error("a directory with a link in it is empty")
+	}
+	for _, bad := range []string{"a/out/x", "a/out/x/y"} {
+		if err := tr.MakeDir(bad); err == nil || tr.Empty(bad) {
+			t.Errorf("%s: made, or empty, through a link: %v", bad, err)
+		}
+	}
+}
+
 func TestWalkIsBounded(t *testing.T) {
 	tr, dir := tree(t)
 	if err := os.MkdirAll(filepath.Join(dir, "a/b/c"), 0o755); err != nil {
