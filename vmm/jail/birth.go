@@ -23,9 +23,6 @@ type Parent struct {
 // there is nothing in which the process could see its cgroup's name.
 const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 
-// timerSlack is how late a sleep in the process may end, in nanoseconds. KVM's own timers know no slack.
-const timerSlack = 250_000
-
 // ProgramName is argument 0 of the program, and its only one.
 const ProgramName = "thaw-vmm"
 
@@ -131,9 +128,7 @@ func (p *Parent) calls(gate int) (*callList, error) {
 
 	// Signals are blocked since before the clone, and stay so in a program.
 	l.add("signal mask", 0, unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, l.buffer(8), 0, 8)
-	// The monitor thread of Go's runtime (sysmon) sleeps for 20 µs at a time while there is much for it to do, which there is in
-	// the short life of a machine with one job: that took 3.5 % of all processor time. The threads inherit it.
-	l.add("timer slack", 0, unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, timerSlack, 0, 0, 0)
+	l.add("timer slack", 0, unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, watchSlack, 0, 0, 0)
 	// Cleared by changes of credentials: after them.
 	l.add("die with the daemon", 0, unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0)
 	l.add("run the program", 0, unix.SYS_EXECVEAT, l.number(p.Program), l.text(""), l.texts(ProgramName), l.texts(p.Environment...), unix.AT_EMPTY_PATH)

@@ -40,6 +40,9 @@ var order = []step{
 	// Before anything else only because it is for people: `ps` and crash texts name the process.
 	{"name threads", nameThreads},
 
+	// For speed alone, and while there are few threads.
+	{"timer slack", setSlack},
+
 	// Whoever started us, there is no jail without its first half.
 	{"check birth", checkBirth},
 

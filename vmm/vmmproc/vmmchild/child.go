@@ -71,8 +71,9 @@ const (
 const startDeadline = 10 * time.Second
 
 // spareProcessors are Go's for devices. On a pvm host with two CPUs every third rollback took 10 to 20 ms longer with
-// one, and no longer with four or twelve.
-const spareProcessors = 4
+// one. With four, and the watchman of the runtime as slow as package jail makes it, a rollback took two milliseconds longer
+// until it was acknowledged; not with ten.
+const spareProcessors = 10
 
 // shellFileBytes is how large a disk of a shell's can be at most.
 const shellFileBytes = 64 << 30
