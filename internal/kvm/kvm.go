@@ -40,6 +40,7 @@ type System struct {
 	mmapSize  int
 	xsaveSize int // bytes
 	stateMSRs stateMSRs
+	cpuid     cpuidTable // room for a call
 }
 
 // Open checks file, an open /dev/kvm. The caller closes it after the last use of
@@ -71,17 +72,6 @@ func (s *System) Capability(number int) int {
 		return 0
 	}
 	return int(v)
-}
-
-// SupportedCPUID returns what the host can give a guest (section 4.46).
-func (s *System) SupportedCPUID() ([]gokvm.CPUIDEntry2, error) {
-	// KVM answers E2BIG when there are more; no host has come near it.
-	const room = 256
-	c := &gokvm.CPUID{Nent: room, Entries: make([]gokvm.CPUIDEntry2, room)}
-	if err := gokvm.GetSupportedCPUID(s.file.Fd(), c); err != nil {
-		return nil, fmt.Errorf("kvm: get supported cpuid: %w", err)
-	}
-	return c.Entries[:min(int(c.Nent), len(c.Entries))], nil
 }
 
 // NewVM makes a machine. It works only in the process that makes it.
@@ -173,7 +163,6 @@ type VCPU struct {
 	fd     uintptr
 	system *System
 	run    []byte // struct kvm_run
-	cpuid  gokvm.CPUID
 	xsave  xsaveArea
 	ring   *DirtyRing // nil: none
 }
@@ -187,16 +176,6 @@ func (c *VCPU) Close() error {
 	c.run = nil
 	if err := errors.Join(c.ring.unmap(), unix.Munmap(run), unix.Close(int(c.fd))); err != nil {
 		return fmt.Errorf("kvm: close vcpu %d: %w", c.id, err)
-	}
-	return nil
-}
-
-// SetCPUID tells the processor what its CPUID instruction answers (section
-// 4.20).
-func (c *VCPU) SetCPUID(entries []gokvm.CPUIDEntry2) error {
-	c.cpuid = gokvm.CPUID{Nent: uint32(len(entries)), Entries: entries}
-	if err := gokvm.SetCPUID2(c.fd, &c.cpuid); err != nil {
-		return fmt.Errorf("kvm: set cpuid of vcpu %d: %w", c.id, err)
 	}
 	return nil
 }
