@@ -129,15 +129,19 @@ func (c *conn) pump() {
 	writer.Wait()
 }
 
+// firstRead is how many bytes a connection takes at a time until more than that wait: most
+// carry short messages only, and are open as long as their machine.
+const firstRead = 4 << 10
+
 // read moves bytes from the host's socket to the guest.
 func (c *conn) read() {
-	buf := make([]byte, maxPayload)
+	buf := make([]byte, firstRead)
 	for {
 		credit := c.waitCredit()
 		if credit == 0 {
 			return
 		}
-		n, err := c.socket.Read(buf[:min(credit, maxPayload)])
+		n, err := c.socket.Read(buf[:min(credit, uint32(len(buf)))])
 		if n > 0 {
 			c.mu.Lock()
 			c.sent += uint32(n)
@@ -146,6 +150,9 @@ func (c *conn) read() {
 				return
 			}
 			c.s.device.metrics.ToGuest.Add(uint64(n))
+		}
+		if n == len(buf) && n < maxPayload {
+			buf = make([]byte, min(4*n, maxPayload))
 		}
 		switch {
 		case err == nil:
