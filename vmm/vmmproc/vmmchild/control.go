@@ -31,11 +31,14 @@ type control struct {
 	waiting map[uint64]chan *os.File // protected by mu
 	lastID  uint64                   // protected by mu
 
-	told []byte // console tail that the daemon has; used by serve only
+	// packet is room for what is received. There is one: a ping comes every few seconds for
+	// as long as the machine lives, and its heap is not collected before it is large.
+	packet []byte
+	told   []byte // console tail that the daemon has; used by serve only
 }
 
 func newControl(conn *os.File) *control {
-	return &control{conn: conn, waiting: map[uint64]chan *os.File{}}
+	return &control{conn: conn, waiting: map[uint64]chan *os.File{}, packet: make([]byte, vmmproto.MaxMessage)}
 }
 
 func (c *control) send(m vmmproto.Message) error {
@@ -48,13 +51,13 @@ func (c *control) send(m vmmproto.Message) error {
 	return unixfd.Send(c.conn, b)
 }
 
+// receive returns the next message. It is called by one goroutine at a time.
 func (c *control) receive(maxFiles int) (vmmproto.Message, []*os.File, error) {
-	buf := make([]byte, vmmproto.MaxMessage)
-	n, files, err := unixfd.Recv(c.conn, buf, maxFiles)
+	n, files, err := unixfd.Recv(c.conn, c.packet, maxFiles)
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := vmmproto.DecodeFromDaemon(buf[:n], len(files))
+	m, err := vmmproto.DecodeFromDaemon(c.packet[:n], len(files))
 	if err != nil {
 		closeAll(files)
 		return nil, nil, err

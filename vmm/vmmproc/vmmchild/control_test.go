@@ -3,6 +3,7 @@ package vmmchild
 import (
 	"errors"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -67,6 +68,31 @@ func TestConnectIsBounded(t *testing.T) {
 	}
 	if err := c.answer(ids[0], nil); err == nil {
 		t.Error("a second answer was taken")
+	}
+}
+
+// A machine that does nothing is pinged for as long as it lives, and nothing collects what
+// that leaves before it is megabytes.
+func TestPingLeavesLittle(t *testing.T) {
+	c, conn := daemon(t)
+	ping, err := vmmproto.Encode(&vmmproto.Ping{ID: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const pings, most = 100, 8 << 10 // bytes of each
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range pings {
+		if err := unixfd.Send(conn, ping); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := c.receive(vmmproto.MaxFiles); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / pings; each > most {
+		t.Errorf("each ping allocates %d bytes, at most %d are expected", each, most)
 	}
 }
 
