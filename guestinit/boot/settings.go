@@ -28,6 +28,11 @@ var settings = []struct{ path, value string }{
 	// small pages when it is written. The kernel does so from 512 MiB on.
 	{"/sys/kernel/mm/transparent_hugepage/use_zero_page", "0"},
 
+	// None is made behind a program's back of small pages that it has: half a minute after a
+	// restore that wrote megabytes in a machine which did nothing. (max_ptes_none stays: with
+	// less, the kernel also takes huge pages of zeros apart to save a program from its limit.)
+	{"/sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs", "4294967295"},
+
 	// A CPU's list of free pages is as short as it can be. One that has grown is
 	// shortened by the kernel a second later: in a machine restored meanwhile it
 	// wrote thousands of page structs, each page of which is a copy.

@@ -163,6 +163,7 @@ func (s *suite) machine(t *testing.T) {
 		{"Shm", "echo x >/dev/shm/x && cat /dev/shm/x && rm /dev/shm/x", "x\n"},
 		{"Hostname", "cat /proc/sys/kernel/hostname", "sandbox\n"},
 		{"HugePages", "cat /sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"},
+		{"HugePagesNotBehindBack", "cat /sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs", "4294967295\n"},
 		{"SysReadOnly", "grep -c ' /sys sysfs ro' /proc/mounts", "1\n"},
 		{"RootWritable", "touch /tmp/x && rm /tmp/x && test ! -w /etc && echo yes", "yes\n"},
 		{"TmpSticky", "stat -c %a /tmp", "1777\n"},
