@@ -3,6 +3,7 @@ package virtio
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -20,7 +21,11 @@ import (
 // rollback in place wakes only those that have something to do.
 type Kick struct {
 	event *eventfd.FD
-	ended chan struct{} // closed when the goroutine has ended
+	ended chan struct{} // closed when the goroutine is through with it
+
+	// Only the goroutine uses these.
+	watch int  // what it sleeps on beside the event, or noWatch
+	woke  bool // it was one of those that woke it
 
 	mu     sync.Mutex
 	worker *Worker // protected by mu; nil while nobody serves the queue
@@ -29,14 +34,30 @@ type Kick struct {
 
 // NewKick returns a kick that nobody serves.
 func NewKick() (*Kick, error) {
+	var g KickGroup
+	defer g.Start()
+	return g.NewKick()
+}
+
+// KickGroup is kicks that share a goroutine: for queues that seldom have work, since each
+// waits for the others' turns. A thread is memory that no other machine shares, and is made
+// and ended with each machine.
+type KickGroup struct{ kicks []*Kick }
+
+// NewKick returns a kick of the group that nobody serves. Nobody will, and Close does not
+// return, before Start.
+func (g *KickGroup) NewKick() (*Kick, error) {
 	event, err := eventfd.New()
 	if err != nil {
 		return nil, err
 	}
-	k := &Kick{event: event, ended: make(chan struct{})}
-	go k.sleep()
+	k := &Kick{event: event, ended: make(chan struct{}), watch: noWatch}
+	g.kicks = append(g.kicks, k)
 	return k, nil
 }
+
+// Start starts the group's goroutine. It is called once, after the last NewKick.
+func (g *KickGroup) Start() { go sleep(g.kicks) }
 
 // Fd is the descriptor, for registration with KVM.
 func (k *Kick) Fd() int { return k.event.Fd() }
@@ -68,51 +89,76 @@ func (k *Kick) attach(w *Worker) {
 	k.worker = w
 }
 
-// sleep is the goroutine.
-func (k *Kick) sleep() {
-	defer close(k.ended)
-	for watch := noWatch; ; {
-		err := k.wait(watch)
-		k.mu.Lock()
-		w, closed := k.worker, k.closed
-		k.mu.Unlock()
-		switch {
-		case closed:
-			return
-		case w == nil: // a kick for nobody
-			watch = noWatch
-		case err != nil:
-			w.turn(func() error { return err })
-			return
-		default:
-			watch = w.turn(w.run)
-		}
+// sleep is the goroutine. It owns the list.
+func sleep(kicks []*Kick) {
+	for len(kicks) > 0 {
+		err := wait(kicks)
+		kicks = slices.DeleteFunc(kicks, func(k *Kick) bool {
+			if (k.woke || err != nil) && k.serve(err) {
+				close(k.ended)
+				return true
+			}
+			return false
+		})
+	}
+}
+
+// serve gives the kick's worker its turn, and says whether that was the last one. err is
+// why there can be no other.
+func (k *Kick) serve(err error) (last bool) {
+	k.mu.Lock()
+	w, closed := k.worker, k.closed
+	k.mu.Unlock()
+	switch {
+	case closed:
+		return true
+	case w == nil: // a kick for nobody
+		k.watch = noWatch
+		return false
+	case err != nil:
+		w.turn(func() error { return err })
+		return true
+	default:
+		k.watch = w.turn(w.run)
+		return false
 	}
 }
 
 // noWatch means that only the kick wakes.
 const noWatch = -1
 
-// wait returns on a kick, which it takes, or when the descriptor watch is
-// readable.
-func (k *Kick) wait(watch int) error {
-	if watch == noWatch {
-		return k.event.Wait()
+// wait returns on a kick, which it takes, or when a descriptor that a kick watches is
+// readable, and notes whose that was.
+func wait(kicks []*Kick) error {
+	if only := kicks[0]; len(kicks) == 1 && only.watch == noWatch {
+		only.woke = true
+		return only.event.Wait()
 	}
-	fds := [2]unix.PollFd{
-		{Fd: int32(k.event.Fd()), Events: unix.POLLIN},
-		{Fd: int32(watch), Events: unix.POLLIN},
+	var room [2 * sharedMost]unix.PollFd
+	fds := room[:0]
+	for _, k := range kicks {
+		// A negative descriptor is one that is not looked at.
+		fds = append(fds, unix.PollFd{Fd: int32(k.event.Fd()), Events: unix.POLLIN}, unix.PollFd{Fd: int32(k.watch), Events: unix.POLLIN})
 	}
 	for {
-		_, err := unix.Ppoll(fds[:], nil, nil)
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return fmt.Errorf("virtio: wait for kick: %w", err)
-		case fds[0].Revents != 0:
-			return k.event.Wait()
-		default:
-			return nil
+		_, err := unix.Ppoll(fds, nil, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
 		}
+		if err != nil {
+			return fmt.Errorf("virtio: wait for kick: %w", err)
+		}
+		for i, k := range kicks {
+			kicked, watched := fds[2*i].Revents != 0, fds[2*i+1].Revents != 0
+			if k.woke = kicked || watched; kicked {
+				if err := k.event.Wait(); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
 	}
 }
+
+// sharedMost is how many kicks a goroutine has without a list that is made anew each time.
+const sharedMost = 8

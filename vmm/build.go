@@ -11,6 +11,7 @@ import (
 	"thaw/internal/eventfd"
 	"thaw/internal/guestmem"
 	"thaw/internal/kvm"
+	"thaw/virtio"
 	"thaw/virtio/mmio"
 	"thaw/vmm/boot"
 	"thaw/vmm/dirty"
@@ -173,8 +174,10 @@ func (m *Machine) connect() (err error) {
 	if m.generation, err = m.line(eventGSI); err != nil {
 		return err
 	}
+	var seldom virtio.KickGroup
+	defer seldom.Start()
 	for i := range m.slots {
-		if err := m.connectSlot(i); err != nil {
+		if err := m.connectSlot(i, &seldom); err != nil {
 			return err
 		}
 	}

@@ -87,15 +87,20 @@ func (m *Machine) makeSlots() error {
 	return nil
 }
 
-// connectSlot gives slot i its interrupt line and its kicks.
-func (m *Machine) connectSlot(i int) (err error) {
+// connectSlot gives slot i its interrupt line and its kicks. Those of queues that seldom
+// have work share a thread.
+func (m *Machine) connectSlot(i int, seldom *virtio.KickGroup) (err error) {
 	s := &m.slots[i]
 	if s.line, err = m.line(firstVirtio + uint32(i)); err != nil {
 		return err
 	}
 	base := registerBase + uint64(i)*mmio.Size
 	for q := range s.queues {
-		k, err := virtio.NewKick()
+		newKick := virtio.NewKick
+		if s.name == "rng" || s.name == "balloon" || s.name == "vsock" && q == vsock.EventQueue {
+			newKick = seldom.NewKick
+		}
+		k, err := newKick()
 		if err != nil {
 			return err
 		}

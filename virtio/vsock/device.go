@@ -30,8 +30,10 @@ import (
 const (
 	receiveQueue  = 0
 	transmitQueue = 1
-	eventQueue    = 2
 	queueSize     = 256
+
+	// EventQueue has work only when connections end with a restore.
+	EventQueue = 2
 )
 
 // Limits of one device.
