@@ -1,10 +1,10 @@
 package checkpoint
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -120,7 +120,12 @@ func (r *rig) fork(ctx context.Context, s api.Sandbox, snapshot string, memory b
 		return one, err
 	}
 	one.Ack, one.Daemon = ms(time.Since(begin)), a.TotalMS
-	defer func() { err = errors.Join(err, r.removeAll(ctx, a.Sandboxes)) }()
+	var all map[int]float64
+	defer func() {
+		if err = errors.Join(err, r.removeAll(ctx, a.Sandboxes)); err == nil && all != nil {
+			one.PSS, err = r.ended(ctx, all)
+		}
+	}()
 	one.Shells = map[string]int{}
 	for _, f := range a.Sandboxes {
 		one.Shells[string(f.Record.Shell)]++
@@ -142,7 +147,7 @@ func (r *rig) fork(ctx context.Context, s api.Sandbox, snapshot string, memory b
 		return one, err
 	}
 	one.Host = (before - after) / forkCount
-	one.PSS, err = largest(r.daemon.PID(), forkCount)
+	all, err = machineMemory(r.daemon.PID())
 	return one, err
 }
 
@@ -174,18 +179,13 @@ func (r *rig) removeAll(ctx context.Context, list []api.Sandbox) error {
 	return errors.Join(errs...)
 }
 
-// largest returns the proportional memory, in MiB, of the n thaw-vmm of a daemon that have
-// most. The shells that wait have less than any machine that has run.
-func largest(daemon, n int) (map[int]float64, error) {
+// machineMemory returns the proportional memory, in MiB, of all thaw-vmm of a daemon.
+func machineMemory(daemon int) (map[int]float64, error) {
 	pids, err := vmms("/proc", daemon)
 	if err != nil {
 		return nil, err
 	}
-	type process struct {
-		pid int
-		mib float64
-	}
-	var list []process
+	all := map[int]float64{}
 	for _, pid := range pids {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 		if errors.Is(err, os.ErrNotExist) {
@@ -194,19 +194,36 @@ func largest(daemon, n int) (map[int]float64, error) {
 		if err != nil {
 			return nil, fmt.Errorf("checkpoint: memory of process %d: %w", pid, err)
 		}
-		mib, err := parsePSS(string(b))
+		if all[pid], err = parsePSS(string(b)); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// ended takes what all thaw-vmm had when the forks lived, and returns what those had that
+// are gone when the forks are removed: they, and no other. The sandbox that was forked and a
+// rehearsed shell have several times as much, shells that wait have less.
+func (r *rig) ended(ctx context.Context, all map[int]float64) (map[int]float64, error) {
+	for deadline := time.Now().Add(idleTime); ; {
+		pids, err := vmms("/proc", r.daemon.PID())
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, process{pid, mib})
+		gone := maps.Clone(all)
+		for _, pid := range pids {
+			delete(gone, pid)
+		}
+		switch {
+		case len(gone) == forkCount:
+			return gone, nil
+		case len(gone) > forkCount || time.Now().After(deadline):
+			return nil, fmt.Errorf("checkpoint: %d of %d thaw-vmm ended with %d forks", len(gone), len(all), forkCount)
+		}
+		select {
+		case <-time.After(idlePause):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
-	if len(list) < n {
-		return nil, fmt.Errorf("checkpoint: there are %d machines, not %d", len(list), n)
-	}
-	slices.SortFunc(list, func(a, b process) int { return cmp.Compare(b.mib, a.mib) })
-	out := map[int]float64{}
-	for _, p := range list[:n] {
-		out[p.pid] = p.mib
-	}
-	return out, nil
 }
