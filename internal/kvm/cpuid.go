@@ -8,28 +8,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuidRoom is for how many entries there is room. KVM answers E2BIG when it has more; no
-// host has come near it.
-const cpuidRoom = 256
-
 // cpuidTable mirrors struct kvm_cpuid2. It is passed as it is: packing it entry by entry,
 // as gokvm does, would be most of what the making of a machine allocates. There is one, too
 // large for a stack.
 type cpuidTable struct {
 	count   uint32
 	_       uint32
-	entries [cpuidRoom]gokvm.CPUIDEntry2
+	entries [MaxCPUID]gokvm.CPUIDEntry2
 }
 
 // SupportedCPUID returns what the host can give a guest (section 4.46). It and
 // SetCPUID are called by one goroutine at a time.
 func (s *System) SupportedCPUID() ([]gokvm.CPUIDEntry2, error) {
 	t := &s.cpuid
-	t.count = cpuidRoom
+	t.count = MaxCPUID
 	if err := ioctl(s.file.Fd(), requestGetCPUID, t); err != nil {
 		return nil, fmt.Errorf("kvm: get supported cpuid: %w", err)
 	}
-	return slices.Clone(t.entries[:min(t.count, cpuidRoom)]), nil
+	return slices.Clone(t.entries[:min(t.count, MaxCPUID)]), nil
 }
 
 // SetCPUID tells the processor what its CPUID instruction answers (section

@@ -7,7 +7,8 @@ import (
 	gokvm "github.com/bobuhiro11/gokvm/kvm"
 )
 
-// CPUIDBytes is the size of an entry as EncodeCPUID makes it, MaxCPUID the most entries there are.
+// CPUIDBytes is the size of an entry as EncodeCPUID makes it, MaxCPUID the most entries there are: KVM
+// answers E2BIG when it has more.
 const (
 	CPUIDBytes = 7 * 4
 	MaxCPUID   = 256
