@@ -149,9 +149,9 @@ func (it *interpreter) renew(g agentproto.Generation, frozen bool) error {
 	defer it.mu.Unlock()
 	told := warm.Generation{Number: g.Number, Seed: g.Seed}
 	switch {
-	case it.state == warmFresh, it.state == warmContext && frozen && it.still:
+	case frozen && (it.state == warmFresh || it.state == warmContext && it.still):
 		it.later = &told
-	case it.state == warmContext:
+	case it.state == warmFresh, it.state == warmContext:
 		it.later = nil
 		if err := it.conn.SendGeneration(told); err != nil {
 			it.e.abandon()

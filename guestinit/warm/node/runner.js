@@ -38,6 +38,8 @@ if (!isMainThread) {
   const job = require('./job.js');
   const startup = job.startup();
   const missing = require('./warmup.js').run(process.argv.slice(2));
+  // The first renewal is in the template: for it OpenSSL makes its generators.
+  if (!generation.renew('00'.repeat(32))) throw new Error('OpenSSL cannot be seeded');
   if (!native.start(control.fd)) throw new Error('SIGURG cannot be handled');
   control.send({
     op: 'ready', runtime: 'node', version: process.versions.node, modules: process.moduleLoadList.length, missing, keeper: native.keep(),

@@ -40,11 +40,14 @@ class Generation:
 
     def prepare(self):
         """Makes the next renewals cheap, as long as no program has drawn: numpy's own way
-        to seed goes through hundreds of pages, each a fault in a restored machine."""
+        to seed goes through hundreds of pages, each a fault in a restored machine. The
+        first renewal of all is here, in the template: for it OpenSSL makes its generators,
+        which takes a thousand pages."""
         legacy = sys.modules.get("numpy.random")
         if legacy is not None:
             _seed(legacy, b"")  # it forgets what it was made from, too
             self._unused = _Unused.of(legacy.mtrand._rand)
+        self.renew(os.urandom(32))
 
     def forget(self):
         """Takes everything for unseeded: the program starts now."""
