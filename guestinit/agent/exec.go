@@ -204,12 +204,20 @@ func (e *execution) supervise() {
 			e.control.Close()
 		}
 	}()
-	defer e.group.Remove() // kills what is left, whatever happened above
+	dead := false
+	defer func() {
+		if dead {
+			e.group.RemoveLater()
+		} else {
+			e.group.Remove() // kills what is left, whatever happened above
+		}
+	}()
 
 	forced := e.await()
 	wall := time.Since(e.started)
 	e.s.noteMainEnded(e)
 	leftovers := e.drain()
+	dead = !leftovers
 	status := e.status(forced, wall)
 	status.Killed = leftovers
 	e.deliverExit(status)

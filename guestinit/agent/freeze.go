@@ -160,7 +160,8 @@ func (s *Server) freeze(req agentproto.FreezeRequest) (agentproto.FreezeResult, 
 	if req.ReportFree {
 		// What is half taken apart in a template is in every machine of it, which
 		// would go on with it.
-		if err := s.lingering.release(start.Add(req.Wait)); err != nil {
+		deadline := start.Add(req.Wait)
+		if err := errors.Join(s.lingering.release(deadline), s.cfg.Cgroups.RemoveNow(deadline)); err != nil {
 			return res, errors.Join(err, s.thawLocked())
 		}
 	}

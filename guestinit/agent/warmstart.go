@@ -60,6 +60,8 @@ func (s *Server) startWarm(req agentproto.WarmRequest) (agentproto.WarmResult, e
 	it.state = warmFresh
 	s.warm.add(it)
 	e.adopt(terms{Grace: agentproto.DefaultGrace, waits: true})
+	// The next exec wants a group, and no machine of the template should have to make it.
+	s.cfg.Cgroups.Refill()
 	go func() {
 		<-e.finished
 		s.warm.remove(it)

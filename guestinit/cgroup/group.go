@@ -126,7 +126,7 @@ func (g *Group) Remove() <-chan struct{} {
 	g.m.wg.Go(func() {
 		g.rmdir()
 		close(gone)
-		g.m.refill()
+		g.m.Refill()
 	})
 	return gone
 }

@@ -43,6 +43,7 @@ type Manager struct {
 
 	mu     sync.Mutex
 	spare  *Group // protected by mu
+	later  later  // protected by mu
 	closed bool   // protected by mu
 	wg     sync.WaitGroup
 }
@@ -66,6 +67,7 @@ func New(cfg Config) (*Manager, error) {
 		return nil, fmt.Errorf("cgroup: open parent: %w", err)
 	}
 	m := &Manager{path: path, dir: dir, controllers: have}
+	m.later = later{hurry: make(chan struct{}), groups: make(map[chan struct{}]struct{})}
 	if m.freeze, err = os.OpenFile(filepath.Join(path, "cgroup.freeze"), os.O_WRONLY, 0); err != nil {
 		return nil, errors.Join(fmt.Errorf("cgroup: open freezer: %w", err), dir.Close())
 	}
@@ -77,7 +79,7 @@ func New(cfg Config) (*Manager, error) {
 			return nil, errors.Join(err, dir.Close(), m.freeze.Close(), m.events.Close())
 		}
 	}
-	m.refill()
+	m.Refill()
 	return m, nil
 }
 
@@ -179,8 +181,8 @@ func (m *Manager) make() (*Group, error) {
 	return g, nil
 }
 
-// refill makes the spare group if there is none.
-func (m *Manager) refill() {
+// Refill makes the spare group if there is none.
+func (m *Manager) Refill() {
 	m.mu.Lock()
 	needed := m.spare == nil && !m.closed
 	m.mu.Unlock()
@@ -223,6 +225,7 @@ func (m *Manager) Close() error {
 	if spare != nil {
 		spare.rmdir()
 	}
+	m.hurry()
 	m.wg.Wait()
 	err := errors.Join(m.dir.Close(), m.freeze.Close(), m.events.Close())
 	if rmErr := unix.Rmdir(m.path); rmErr != nil {
