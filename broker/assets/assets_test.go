@@ -3,6 +3,7 @@ package assets
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -101,6 +102,41 @@ func TestPublish(t *testing.T) {
 			t.Errorf("%d bytes, want %d", st.Size(), size)
 		}
 		f.Close()
+	}
+}
+
+// The environment is that of the manifest as it is now, and the caller's own.
+func TestEnv(t *testing.T) {
+	dir := t.TempDir()
+	s, err := New(Config{Kernel: "tuned", Images: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, ImageName("python")), erofs(1, 8192), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if env, err := s.Env("python"); env != nil || err != nil {
+		t.Errorf("without a manifest: %v, %v", env, err)
+	}
+	for _, want := range []string{"[A=1 B=2]", "[A=1 B=2]", "[A=3]"} {
+		manifest := `{"env": {"B": "2", "A": "1"}}`
+		if want == "[A=3]" {
+			manifest = `{"env": {"A": "3"}}`
+		}
+		if err := os.WriteFile(filepath.Join(dir, "manifest.json"), []byte(manifest), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		env, err := s.Env("python")
+		if err != nil || fmt.Sprint(env) != want {
+			t.Fatalf("got %v, %v; want %s", env, err, want)
+		}
+		env[0] = "changed"
+	}
+	if err := os.WriteFile(filepath.Join(dir, "manifest.json"), []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Env("python"); err == nil {
+		t.Error("a manifest that is none is taken")
 	}
 }
 

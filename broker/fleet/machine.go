@@ -219,6 +219,7 @@ func (m *Machine) Close(ctx context.Context) error {
 	m.closeOnce.Do(func() {
 		m.mu.Lock()
 		m.closed = true
+		m.shell.proc.Kill() // first: a guest that saw the connection end would have work to do
 		m.client.Close()
 		m.mu.Unlock()
 		m.closeErr = m.shell.destroy(ctx, m.fleet)
