@@ -14,10 +14,14 @@ import (
 // another map.
 const hugePage = 512
 
+// collapsed is from how many pages of data on a range of 2 MiB becomes a huge page of the
+// template's memory (layer.Collapse).
+const collapsed = 410
+
 // FromHoles returns the index of a template whose memory is the sparse file f of
 // size bytes, a multiple of PageSize: Base runs where it holds data (SEEK_DATA),
 // nothing where it has holes. A hole in which no whole range of 2 MiB lies counts as
-// data.
+// data, and so does what lacks to a range that is four fifths data.
 // The file's position changes.
 func FromHoles(f *os.File, size int64) (*Index, error) {
 	if size < 0 || size%PageSize != 0 || size/PageSize > 1<<32-1 {
@@ -50,13 +54,28 @@ func FromHoles(f *os.File, size int64) (*Index, error) {
 
 // addData appends the pages that hold bytes from to to, or joins them to the last run.
 func (x *Index) addData(from, to int64) {
-	first, end := uint32(from/PageSize), uint32((to+PageSize-1)/PageSize)
+	first, end := whole(uint32(from/PageSize), uint32((to+PageSize-1)/PageSize))
+	end = min(end, x.Pages)
 	if n := len(x.Runs); n > 0 {
 		last := &x.Runs[n-1]
-		if whole := (last.End()-1)/hugePage + 1; first/hugePage <= whole { // the first range that is free
+		if free := (last.End()-1)/hugePage + 1; first/hugePage <= free { // the first range that is
 			last.Count = max(last.End(), end) - last.First
 			return
 		}
 	}
 	x.Runs = append(x.Runs, Run{First: first, Count: end - first, Source: Base, At: first})
+}
+
+// whole extends a run of data to the ends of those ranges of 2 MiB that it fills so far
+// that they become huge pages: only what is mapped in full is mapped as one.
+func whole(first, end uint32) (uint32, uint32) {
+	begin, last := first/hugePage*hugePage, (end-1)/hugePage*hugePage
+	from, to := first, end
+	if min(end, begin+hugePage)-first >= collapsed {
+		from = begin
+	}
+	if end-max(first, last) >= collapsed {
+		to = last + hugePage
+	}
+	return from, to
 }

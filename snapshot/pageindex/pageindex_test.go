@@ -114,6 +114,23 @@ func TestFromHoles(t *testing.T) {
 	if r := index(); !reflect.DeepEqual(r, want) {
 		t.Fatalf("%v", r)
 	}
+	// Data that fills the range from 4096 to 4608 so far that it becomes a huge page, and
+	// a page less.
+	for data, want := range map[[2]int64][2]uint32{
+		{4198, 4700}: {4096, 4700}, {4199, 4700}: {4199, 4700},
+		{4000, 4506}: {4000, 4608}, {4000, 4505}: {4000, 4505},
+		{4146, 4556}: {4096, 4608}, {4146, 4555}: {4146, 4555},
+	} {
+		if err := errors.Join(f.Truncate(0), f.Truncate(size)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt(make([]byte, (data[1]-data[0])*page), data[0]*page); err != nil {
+			t.Fatal(err)
+		}
+		if r := index(); len(r) != 1 || r[0].First != want[0] || r[0].End() != want[1] {
+			t.Errorf("data at %d: %v, not %d", data, r, want)
+		}
+	}
 	if _, err := FromHoles(f, size+1); !errors.Is(err, ErrIndex) {
 		t.Fatalf("odd size: %v", err)
 	}
