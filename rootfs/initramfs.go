@@ -131,9 +131,17 @@ func checkInit(content []byte) error {
 	if f.Type != elf.ET_EXEC && f.Type != elf.ET_DYN {
 		return fmt.Errorf("is an ELF file of type %v, not a program", f.Type)
 	}
+	end := uint64(0)
 	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP {
+		switch p.Type {
+		case elf.PT_INTERP:
 			return errors.New("is dynamically linked: there are no libraries in an initramfs")
+		case elf.PT_LOAD:
+			// The linker is told where data begin, and does not look whether code ends before.
+			if p.Vaddr < end {
+				return fmt.Errorf("has a segment at %#x, where the one before ends at %#x", p.Vaddr, end)
+			}
+			end = p.Vaddr + p.Memsz
 		}
 	}
 	return nil

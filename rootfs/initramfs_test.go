@@ -36,6 +36,18 @@ func elfFile(typ, machine uint16, segment uint32) []byte {
 	return append(h, p...)
 }
 
+// twoSegments is elfFile's program with 2 pages at 4 MiB and something at an address.
+func twoSegments(second uint64) []byte {
+	b := elfFile(etEXEC, emX8664, ptLOAD)
+	b = append(b, b[64:]...)
+	le := binary.LittleEndian
+	le.PutUint16(b[56:], 2)
+	le.PutUint64(b[64+16:], 0x400000) // p_vaddr
+	le.PutUint64(b[64+40:], 0x2000)   // p_memsz
+	le.PutUint64(b[120+16:], second)
+	return b
+}
+
 const (
 	etREL, etEXEC, etCORE = 1, 2, 4
 	emX86, emX8664, emARM = 3, 62, 183
@@ -108,6 +120,11 @@ func TestInitramfs(t *testing.T) {
 			t.Error("archives differ")
 		}
 	})
+	t.Run("segments side by side", func(t *testing.T) {
+		if _, err := Initramfs(ctx, writeFile(t, "init3", twoSegments(0x402000)), nil); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("order decides", func(t *testing.T) {
 		other, err := Initramfs(ctx, init, []string{modules[1], modules[0]})
 		if err != nil || other == path {
@@ -143,6 +160,7 @@ func TestInitramfsRefuses(t *testing.T) {
 		{"init a module", writeFile(t, "init", module), nil, ErrInit},
 		{"init a core dump", writeFile(t, "init", elfFile(etCORE, emX8664, ptLOAD)), nil, ErrInit},
 		{"init dynamic", writeFile(t, "init", elfFile(etEXEC, emX8664, ptINTERP)), nil, ErrInit},
+		{"init with segments over each other", writeFile(t, "init", twoSegments(0x401fff)), nil, ErrInit},
 		{"init too big", big, nil, ErrInit},
 		{"module missing", good, []string{"/none/x.ko"}, ErrModule},
 		{"module compressed", good, []string{writeFile(t, "x.ko.xz", module)}, ErrModule},
