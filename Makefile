@@ -2,7 +2,7 @@
 
 GO      ?= go
 BIN     := bin
-GOBUILD := CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w'
+GOBUILD  = CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w $(LINK)'
 BINS    := thaw thawd thaw-vmm thaw-init
 BENCH   := thaw-bench bench-guest
 
@@ -22,6 +22,8 @@ deps: ## install what building and testing needs (Debian, as root)
 
 build: $(addprefix $(BIN)/,$(BINS) $(BENCH)) $(BIN)/labinit $(BIN)/runner ## build the programs into bin/
 
+# Data from 10 MiB on, away from code and constants: guestinit/hugetext puts those on huge pages.
+$(BIN)/thaw-init: LINK := -D 0xa00000
 $(BIN)/%: $(SOURCES)
 	@mkdir -p $(BIN)
 	$(GOBUILD) -o $@ $(if $(wildcard cmd/$*),./cmd/$*,$(if $(wildcard lab/$*),./lab/$*,./integration/$*))

@@ -38,7 +38,7 @@ func run(m *testing.M) int {
 			return 1
 		}
 		defer os.RemoveAll(dir)
-		cmd := exec.Command("go", "build", "-o", dir, "thaw/cmd/...", "thaw/integration/runner")
+		cmd := exec.Command("go", "build", "-ldflags=-D 0xa00000", "-o", dir, "thaw/cmd/...", "thaw/integration/runner")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "build programs: %v\n%s", err, out)

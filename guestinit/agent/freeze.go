@@ -9,6 +9,7 @@ import (
 	"thaw/guestinit/agentproto"
 	"thaw/guestinit/cgroup"
 	"thaw/guestinit/freemem"
+	"thaw/guestinit/hugetext"
 )
 
 // Renewer makes the machine that of a generation (package generation).
@@ -182,6 +183,7 @@ func (s *Server) prepare(req agentproto.FreezeRequest, res *agentproto.FreezeRes
 		err = freemem.Drop()
 	}
 	if req.ReportFree && err == nil {
+		hugetext.Collapse(s.cfg.Log)
 		res.FreeBytes, err = freemem.Report()
 	}
 	if err != nil {

@@ -60,6 +60,7 @@ var mayUseUnix = map[string]bool{
 	"guestinit/cgroup":             true,
 	"guestinit/freemem":            true,
 	"guestinit/guesttest":          true,
+	"guestinit/hugetext":           true,
 	"guestinit/launch":             true,
 	"guestinit/netconf":            true,
 	"guestinit/sockdiag":           true,

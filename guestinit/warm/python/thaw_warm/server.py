@@ -68,6 +68,7 @@ class Server:
         gc.collect()
         gc.freeze()
         pages.make_writable()
+        pages.join_program()
         keeper = ctypes.CDLL(_KEEPER).thaw_keep()
         self._control.send({
             "op": "ready", "runtime": "python", "version": platform.python_version(),
