@@ -40,6 +40,9 @@ var cells = map[string][]cell{
 		{source: "None", status: "ok", result: "-"},
 		{source: "''", status: "ok", result: "''"},
 		{source: "x, __name__", status: "ok", result: "(20, '__main__')"},
+		// What was loaded before is not counted (thaw_warm/immortal.py), what a program makes is.
+		{source: "import sys, json\n[sys.getrefcount(o) > 1 << 31 for o in (json.loads, json.loads.__code__, json.JSONDecoder, f, f.__code__)]", status: "ok",
+			result: "[True, True, True, False, False]"},
 	},
 	"node": {
 		{source: "require('fs').writeFileSync('cell.txt', 'x'); process.cwd()", status: "ok", result: "'/workspace'"},

@@ -20,7 +20,7 @@ import sys
 import time
 import warnings
 
-from . import bare, cell, command, control, finish, generation, job, pages
+from . import bare, cell, command, control, finish, generation, immortal, job, pages
 
 _KEEPER = os.path.join(os.path.dirname(__file__), "../../keeper/keeper.so")
 
@@ -66,6 +66,7 @@ class Server:
         sys.modules.pop("__main__")
         self._warm_modules = {name: place for place, name in enumerate(sys.modules)}
         gc.collect()
+        immortal.make()
         gc.freeze()
         pages.make_writable()
         pages.join_program()
