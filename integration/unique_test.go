@@ -157,8 +157,13 @@ func newFleet(t *testing.T) *fleet.Fleet {
 	}
 	t.Cleanup(func() { s.Close() })
 	host := hostinfo.Detect()
+	yard, err := berth.NewYard(j, host.Cgroup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { yard.Close() })
 	f, err := fleet.New(fleet.Config{
-		VMM: filepath.Join(bin, "thaw-vmm"), Init: filepath.Join(bin, "thaw-init"), Assets: set, Yard: berth.NewYard(j, host.Cgroup),
+		VMM: filepath.Join(bin, "thaw-vmm"), Init: filepath.Join(bin, "thaw-init"), Assets: set, Yard: yard,
 		Store: s, Host: host, Dev: true, Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 		// Other machines of this test keep the processors busy.
 		AckTimeout: 20 * time.Second, FreezeTimeout: 20 * time.Second, Pool: fleet.Pool{Rehearsed: -1},

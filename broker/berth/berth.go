@@ -1,13 +1,13 @@
 // Package berth gives a machine its place on the host: a user id that nothing else
-// has, a directory with a record in the journal, a cgroup, and the socket where its
-// vsock ports are reached. Machines that are booted and those that are restored
+// has, a record in the journal, a cgroup, and the socket where its vsock ports are
+// reached. Machines that are booted and those that are restored
 // have the same.
 //
 //	step            given back by Close, in reverse order
 //	user id
-//	directory       journal entry: from here a later daemon can clean up
+//	record          in the journal: from here a later daemon can clean up
 //	cgroup          killed and removed
-//	vsock socket    gone with the directory
+//	vsock socket    its name is removed
 //	…               what the owner adds with OnClose: thaw-vmm, killed and reaped
 package berth
 
@@ -42,6 +42,7 @@ const VMMMiB = 32
 // Yard has the berths of a daemon. It is safe for several goroutines.
 type Yard struct {
 	journal *journal.Journal
+	sockets *socketDir
 	cgroups hostinfo.Cgroup
 
 	mu    sync.Mutex
@@ -52,10 +53,17 @@ type Yard struct {
 	parentErr  error
 }
 
-// NewYard returns a yard on a host whose cgroups are as found.
-func NewYard(j *journal.Journal, cgroups hostinfo.Cgroup) *Yard {
-	return &Yard{journal: j, cgroups: cgroups, slots: map[uint32]bool{}}
+// NewYard returns a yard on a host whose cgroups are as found. Mounting needs root.
+func NewYard(j *journal.Journal, cgroups hostinfo.Cgroup) (*Yard, error) {
+	sockets, err := newSocketDir()
+	if err != nil {
+		return nil, err
+	}
+	return &Yard{journal: j, sockets: sockets, cgroups: cgroups, slots: map[uint32]bool{}}, nil
 }
+
+// Close gives back what a yard without berths has.
+func (y *Yard) Close() error { return y.sockets.close() }
 
 // Spec is what a berth is made for.
 type Spec struct {
@@ -68,7 +76,7 @@ type Spec struct {
 type Berth struct {
 	ID  string
 	UID uint32 // user and group id
-	Dir string
+	Dir string // for files without a name
 	// Cgroup is nil where the host has no cgroup v2. It is open until Close: a process
 	// beside the machine's may be born in it later.
 	Cgroup *os.File
@@ -78,7 +86,6 @@ type Berth struct {
 	yard      *Yard
 	cgroup    string // path, or ""
 	memoryMiB int64  // limit, with a cgroup
-	socket    *socket
 
 	mu   sync.Mutex
 	undo []undoStep // protected by mu; what to give back, in the order it was taken
@@ -94,7 +101,7 @@ type undoStep struct {
 
 // Take makes a berth. After an error nothing is left.
 func (y *Yard) Take(spec Spec) (_ *Berth, err error) {
-	b := &Berth{ID: spec.ID, yard: y}
+	b := &Berth{ID: spec.ID, Dir: y.Dir(), yard: y}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.Close(context.Background()))
@@ -104,17 +111,17 @@ func (y *Yard) Take(spec Spec) (_ *Berth, err error) {
 		return nil, err
 	}
 	b.OnClose("slot", func() error { y.freeSlot(b.UID); return nil })
-	if b.Dir, err = y.journal.Create(spec.ID); err != nil {
+	if err := y.journal.Create(spec.ID); err != nil {
 		return nil, err
 	}
-	b.OnClose("directory", func() error { return y.journal.Remove(spec.ID) })
+	b.OnClose("record", func() error { return y.journal.Remove(spec.ID) })
 	if err := b.makeCgroup(spec); err != nil {
 		return nil, err
 	}
-	if b.socket, b.Listener, err = listen(b.Dir); err != nil {
+	if b.Listener, err = y.sockets.listen(spec.ID); err != nil {
 		return nil, err
 	}
-	b.OnClose("vsock socket", b.socket.close)
+	b.OnClose("vsock socket", func() error { return y.sockets.remove(spec.ID) })
 	return b, nil
 }
 
@@ -191,5 +198,5 @@ func (b *Berth) Close(ctx context.Context) error {
 	return b.closeErr
 }
 
-// Dir is where machines' directories are: a place for files without a name.
+// Dir is where machines' records are: a place for files without a name.
 func (y *Yard) Dir() string { return y.journal.Dir() }

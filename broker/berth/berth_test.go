@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"thaw/broker/journal"
 	"thaw/internal/hostinfo"
@@ -23,12 +24,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fakeVMM answers one CONNECT as it is told to.
 func fakeVMM(t *testing.T, answer func(net.Conn)) *Berth {
 	t.Helper()
-	// Longer than a socket's path may be.
-	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 120))
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	sockets, err := newSocketDir()
+	if err != nil {
 		t.Fatal(err)
 	}
-	s, f, err := listen(dir)
+	const id = "vm"
+	f, err := sockets.listen(id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,8 +47,8 @@ func fakeVMM(t *testing.T, answer func(net.Conn)) *Berth {
 			c.Close()
 		}
 	}()
-	t.Cleanup(func() { l.Close(); <-done; s.close() })
-	return &Berth{socket: s}
+	t.Cleanup(func() { l.Close(); <-done; sockets.close() })
+	return &Berth{ID: id, yard: &Yard{sockets: sockets}}
 }
 
 func TestDial(t *testing.T) {
@@ -123,7 +124,12 @@ func yard(t *testing.T, root string) *Yard {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { j.Close() })
-	return NewYard(j, hostinfo.Cgroup{Mount: root})
+	y, err := NewYard(j, hostinfo.Cgroup{Mount: root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { y.Close() })
+	return y
 }
 
 func TestTakeAndClose(t *testing.T) {
@@ -138,6 +144,11 @@ func TestTakeAndClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close(t.Context())
+	if c, err := a.DialAhead(t.Context(), 1); err != nil {
+		t.Error(err)
+	} else {
+		c.Close()
+	}
 	if a.UID == b.UID || a.UID < firstUID {
 		t.Errorf("user ids %d and %d", a.UID, b.UID)
 	}
@@ -151,10 +162,13 @@ func TestTakeAndClose(t *testing.T) {
 	if err := a.Close(t.Context()); err != nil || fmt.Sprint(order) != "[second first]" {
 		t.Errorf("closed %v, %v", order, err)
 	}
-	for _, path := range []string{a.Dir, filepath.Join(root, cgroupParent, "a")} {
+	for _, path := range []string{filepath.Join(a.Dir, "a.json"), y.sockets.path("a"), filepath.Join(root, cgroupParent, "a")} {
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is left: %v", path, err)
 		}
+	}
+	if _, err := a.DialAhead(t.Context(), 1); !errors.Is(err, unix.ENOENT) {
+		t.Errorf("connected to a machine that is gone: %v", err)
 	}
 	if err := a.Close(t.Context()); err != nil || len(order) != 2 {
 		t.Errorf("closed again: %v, %v", order, err)
@@ -174,7 +188,6 @@ func TestCgroupIsInTheJournalFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Handed()
-	defer b.socket.close()
 	left, err := y.journal.Reclaim()
 	if err != nil || len(left) != 1 || left[0].Err != nil || left[0].Killed {
 		t.Errorf("reclaimed %+v, %v", left, err)

@@ -2,51 +2,38 @@ package berth
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
-	"strconv"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"thaw/internal/unixfd"
 )
 
-const vsockName = "vsock"
-
-// socket is where a machine's vsock ports are reached: a Unix stream socket in a
-// directory that only root can enter.
-type socket struct {
-	dir  *os.File
-	path string
-}
-
-// listen makes the socket and returns its listening end for the VMM. The path goes
-// through a descriptor of the directory: a socket's path has 108 bytes at most
-// (unix(7)), a state directory's may have more.
-func listen(dir string) (*socket, *os.File, error) {
-	fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_PATH|unix.O_CLOEXEC, 0)
+// listen makes a machine's socket, a Unix stream socket where its vsock ports are reached,
+// and returns its listening end for the VMM.
+func (d *socketDir) listen(id string) (*os.File, error) {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: d.path(id), Net: "unix"})
 	if err != nil {
-		return nil, nil, fmt.Errorf("berth: open machine directory: %w", err)
-	}
-	s := &socket{dir: os.NewFile(uintptr(fd), dir), path: "/proc/self/fd/" + strconv.Itoa(fd) + "/" + vsockName}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.path, Net: "unix"})
-	if err != nil {
-		s.close()
-		return nil, nil, fmt.Errorf("berth: listen for vsock: %w", err)
+		return nil, fmt.Errorf("berth: listen for vsock: %w", err)
 	}
 	l.SetUnlinkOnClose(false)
 	defer l.Close()
 	f, err := l.File()
 	if err != nil {
-		s.close()
-		return nil, nil, fmt.Errorf("berth: vsock listener: %w", err)
+		return nil, errors.Join(fmt.Errorf("berth: vsock listener: %w", err), d.remove(id))
 	}
-	return s, f, nil
+	return f, nil
 }
 
-func (s *socket) close() error { return s.dir.Close() }
+// remove takes the name of a machine's socket away: nothing connects to it any more.
+func (d *socketDir) remove(id string) error {
+	if err := os.Remove(d.path(id)); err != nil {
+		return fmt.Errorf("berth: remove vsock socket: %w", err)
+	}
+	return nil
+}
 
 // Dial connects to a port of the guest, and returns once the guest has accepted.
 func (b *Berth) Dial(ctx context.Context, port uint32) (net.Conn, error) {
@@ -70,7 +57,7 @@ func (b *Berth) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 // machine does not run yet, and the guest accepts it when it does.
 func (b *Berth) DialAhead(ctx context.Context, port uint32) (*Conn, error) {
 	var d net.Dialer
-	c, err := d.DialContext(ctx, "unix", b.socket.path)
+	c, err := d.DialContext(ctx, "unix", b.yard.sockets.path(b.ID))
 	if err != nil {
 		return nil, fmt.Errorf("berth: connect to vsock: %w", err)
 	}

@@ -67,12 +67,16 @@ func newRigIn(t testing.TB, dir string, change func(*Config)) *rig {
 		t.Fatal(err)
 	}
 	host := hostinfo.Detect()
+	yard, err := berth.NewYard(r.journal, host.Cgroup)
+	if err != nil {
+		t.Fatal(err)
+	}
 	level := slog.LevelWarn
 	if testing.Verbose() {
 		level = slog.LevelDebug
 	}
 	cfg := Config{
-		VMM: filepath.Join(binDir, "thaw-vmm"), Init: filepath.Join(binDir, "thaw-init"), Assets: set, Yard: berth.NewYard(r.journal, host.Cgroup),
+		VMM: filepath.Join(binDir, "thaw-vmm"), Init: filepath.Join(binDir, "thaw-init"), Assets: set, Yard: yard,
 		Store: s, Host: host, Dev: true, Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: level})),
 		Observe: func(rec Record) {
 			r.mu.Lock()
@@ -91,6 +95,7 @@ func newRigIn(t testing.TB, dir string, change func(*Config)) *rig {
 			t.Errorf("close: %v", err)
 		}
 		r.left(0)
+		yard.Close()
 		s.Close()
 		r.journal.Close()
 	})
@@ -106,7 +111,7 @@ func (r *rig) left(want int) {
 	}
 	n := 0
 	for _, e := range entries {
-		if e.IsDir() {
+		if strings.HasSuffix(e.Name(), ".json") {
 			n++
 		}
 	}

@@ -168,7 +168,7 @@ func vmms(t *testing.T) (pids []string) {
 // recordedCgroups lists the cgroups that a journal names.
 func recordedCgroups(t *testing.T, dir string) (list []string) {
 	t.Helper()
-	records, err := filepath.Glob(filepath.Join(dir, "*", "record.json"))
+	records, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,14 +1,13 @@
-// Package journal remembers on disk which processes and directories belong to
-// running machines, so that a daemon that was killed can clean up at its next
-// start.
+// Package journal remembers on disk which processes and cgroups belong to running
+// machines, so that a daemon that was killed can clean up at its next start.
 //
-// There is one directory for each machine, with a record (record.json) in it,
-// which is one page of the file system's cache: so a daemon that is killed while it
-// writes leaves the old one, the new one, or an empty file, which is none. (To write it
-// aside and rename it takes an inode for each machine more, and ext4 looks at each inode
-// that was deleted within the last seconds before it gives one out.) The daemon's lock on the state directory
-// makes sure that a machine found here belongs to a daemon that is gone. A
-// process is only ever killed through a pidfd, after its start time has been
+// There is one record for each machine (ID.json), which is one page of the file system's
+// cache: so a daemon that is killed while it writes leaves the old one, the new one, or an
+// empty file, which is none. (To write it aside and rename it takes an inode for each
+// machine more, as a directory for each would, and ext4 without a journal looks at each
+// inode that was deleted within the last minute before it gives one out.) The daemon's lock
+// on the state directory makes sure that a machine found here belongs to a daemon that is
+// gone. A process is only ever killed through a pidfd, after its start time has been
 // compared: a number that was given to another process since is left alone.
 package journal
 
@@ -18,7 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,7 +27,7 @@ import (
 // ErrInUse is returned by Open when another daemon has the directory.
 var ErrInUse = errors.New("journal: state directory is used by another daemon")
 
-const recordName = "record.json"
+const suffix = ".json"
 
 // recordSize is the length of a record, in bytes: what is short of it is blanks.
 const recordSize = 4096
@@ -73,23 +71,25 @@ func (j *Journal) Dir() string { return j.dir }
 // Close gives the lock back.
 func (j *Journal) Close() error { return j.lock.Close() }
 
-// Create makes the directory of a new machine, for its socket and disk.
-func (j *Journal) Create(id string) (string, error) {
+// Create makes the record of a new machine, which says nothing yet.
+func (j *Journal) Create(id string) error {
 	if !validID(id) {
-		return "", fmt.Errorf("journal: invalid machine id %q", id)
+		return fmt.Errorf("journal: invalid machine id %q", id)
 	}
-	dir := filepath.Join(j.dir, id)
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return "", fmt.Errorf("journal: make machine directory: %w", err)
+	f, err := os.OpenFile(j.path(id), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("journal: make record: %w", err)
 	}
-	return dir, nil
+	return f.Close()
 }
+
+func (j *Journal) path(id string) string { return filepath.Join(j.dir, id+suffix) }
 
 func validID(id string) bool {
-	return id != "" && id != "lock" && !strings.ContainsAny(id, "/\x00") && id[0] != '.'
+	return id != "" && !strings.ContainsAny(id, "/\x00") && id[0] != '.'
 }
 
-// Write puts down the record of a machine, in the place of the one that there may be.
+// Write puts down the record of a machine, in the place of the one that there is.
 func (j *Journal) Write(id string, r Record) error {
 	b, err := json.Marshal(r)
 	if err != nil {
@@ -99,7 +99,7 @@ func (j *Journal) Write(id string, r Record) error {
 		return fmt.Errorf("journal: record of %d bytes is longer than %d", len(b), recordSize)
 	}
 	b = append(b, bytes.Repeat([]byte{' '}, recordSize-len(b))...)
-	f, err := os.OpenFile(filepath.Join(j.dir, id, recordName), os.O_CREATE|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(j.path(id), os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("journal: open record: %w", err)
 	}
@@ -110,12 +110,12 @@ func (j *Journal) Write(id string, r Record) error {
 	return nil
 }
 
-// Remove forgets a machine and deletes its directory.
+// Remove forgets a machine.
 func (j *Journal) Remove(id string) error {
 	if !validID(id) {
 		return fmt.Errorf("journal: invalid machine id %q", id)
 	}
-	if err := os.RemoveAll(filepath.Join(j.dir, id)); err != nil {
+	if err := os.Remove(j.path(id)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("journal: remove machine: %w", err)
 	}
 	return nil
@@ -125,7 +125,7 @@ func (j *Journal) Remove(id string) error {
 type Leftover struct {
 	ID     string
 	Killed bool  // a process was found and killed
-	Err    error // what could not be undone; the directory stays for the next try
+	Err    error // what could not be undone; the record stays for the next try
 }
 
 // Reclaim undoes every machine in the journal. It is for the start, before any
@@ -137,29 +137,27 @@ func (j *Journal) Reclaim() ([]Leftover, error) {
 	}
 	var out []Leftover
 	for _, e := range entries {
-		if !e.IsDir() {
+		id, ok := strings.CutSuffix(e.Name(), suffix)
+		if !ok {
 			continue
 		}
-		l := Leftover{ID: e.Name()}
-		l.Killed, l.Err = j.reclaim(e.Name())
+		l := Leftover{ID: id}
+		l.Killed, l.Err = j.reclaim(id)
 		out = append(out, l)
 	}
 	return out, nil
 }
 
 func (j *Journal) reclaim(id string) (killed bool, err error) {
-	r, err := readRecord(filepath.Join(j.dir, id, recordName))
-	switch {
-	case errors.Is(err, fs.ErrNotExist): // died before its process started
-	case err != nil:
+	r, err := readRecord(j.path(id))
+	if err != nil {
 		return false, err
-	default:
-		if killed, err = killRecorded(r); err != nil {
-			return killed, err
-		}
-		if err := RemoveCgroup(r.Cgroup); err != nil {
-			return killed, err
-		}
+	}
+	if killed, err = killRecorded(r); err != nil {
+		return killed, err
+	}
+	if err := RemoveCgroup(r.Cgroup); err != nil {
+		return killed, err
 	}
 	return killed, j.Remove(id)
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -39,8 +38,7 @@ func TestOneDaemonADirectory(t *testing.T) {
 func TestReclaimKillsTheRecordedProcess(t *testing.T) {
 	j := open(t)
 	cmd := sleeper(t)
-	dir, err := j.Create("vm1")
-	if err != nil {
+	if err := j.Create("vm1"); err != nil {
 		t.Fatal(err)
 	}
 	r, err := Describe(cmd.Process.Pid)
@@ -55,8 +53,8 @@ func TestReclaimKillsTheRecordedProcess(t *testing.T) {
 	if err != nil || len(got) != 1 || !got[0].Killed || got[0].Err != nil {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("directory: %v", err)
+	if _, err := os.Stat(j.path("vm1")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("record: %v", err)
 	}
 	if err := cmd.Wait(); err == nil {
 		t.Error("the process ended by itself")
@@ -75,7 +73,7 @@ func TestReclaimLeavesOthersAlone(t *testing.T) {
 	for name, r := range map[string]Record{"reused pid": later, "another boot": otherBoot, "gone": {PID: 1 << 22, BootID: good.BootID}, "never started": {}} {
 		t.Run(name, func(t *testing.T) {
 			j := open(t)
-			if _, err := j.Create("vm"); err != nil {
+			if err := j.Create("vm"); err != nil {
 				t.Fatal(err)
 			}
 			if err := j.Write("vm", r); err != nil {
@@ -95,16 +93,16 @@ func TestReclaimLeavesOthersAlone(t *testing.T) {
 func TestReclaimWithoutAndWithABadRecord(t *testing.T) {
 	j := open(t)
 	for _, id := range []string{"none", "bad", "empty", "lost"} {
-		if _, err := j.Create(id); err != nil {
+		if err := j.Create(id); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(j.dir, "bad", recordName), []byte(`{"pid":`), 0o600); err != nil {
+	if err := os.WriteFile(j.path("bad"), []byte(`{"pid":`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	// Of a daemon that was killed before it wrote, and of a host whose power failed.
 	for id, content := range map[string][]byte{"empty": nil, "lost": make([]byte, recordSize)} {
-		if err := os.WriteFile(filepath.Join(j.dir, id, recordName), content, 0o600); err != nil {
+		if err := os.WriteFile(j.path(id), content, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -122,30 +120,29 @@ func TestReclaimWithoutAndWithABadRecord(t *testing.T) {
 // The second record of a machine takes the place of the first, however long that was.
 func TestRecordIsReplaced(t *testing.T) {
 	j := open(t)
-	dir, err := j.Create("vm")
-	if err != nil {
+	if err := j.Create("vm"); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []Record{{Cgroup: "/" + strings.Repeat("long/", 200)}, {PID: 42, BootID: "b", Cgroup: "/c"}} {
 		if err := j.Write("vm", want); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := readRecord(filepath.Join(dir, recordName)); err != nil || got != want {
+		if got, err := readRecord(j.path("vm")); err != nil || got != want {
 			t.Errorf("%+v, %v, want %+v", got, err, want)
 		}
 	}
 	if err := j.Write("vm", Record{Cgroup: "/" + strings.Repeat("x", recordSize)}); err == nil {
 		t.Error("a record that is too long was taken")
 	}
-	if got, err := readRecord(filepath.Join(dir, recordName)); err != nil || got.PID != 42 {
+	if got, err := readRecord(j.path("vm")); err != nil || got.PID != 42 {
 		t.Errorf("after one that was refused: %+v, %v", got, err)
 	}
 }
 
 func TestIDs(t *testing.T) {
 	j := open(t)
-	for _, id := range []string{"", "..", ".", "a/b", "lock", "a\x00"} {
-		if _, err := j.Create(id); err == nil {
+	for _, id := range []string{"", "..", ".", "a/b", "a\x00"} {
+		if err := j.Create(id); err == nil {
 			t.Errorf("id %q is taken", id)
 		}
 		if err := j.Remove(id); err == nil {

@@ -81,8 +81,13 @@ func serve(ctx context.Context, o options, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	yard, err := berth.NewYard(machines, host.Cgroup)
+	if err != nil {
+		return err
+	}
+	defer yard.Close()
 	config := launch.Config{
-		VMM: filepath.Join(o.bin, "thaw-vmm"), Assets: set, Yard: berth.NewYard(machines, host.Cgroup), Host: host, Dev: o.dev, ReadyTimeout: o.readyTimeout, Log: log,
+		VMM: filepath.Join(o.bin, "thaw-vmm"), Assets: set, Yard: yard, Host: host, Dev: o.dev, ReadyTimeout: o.readyTimeout, Log: log,
 	}
 	warm, err := openTemplates(o, config)
 	if err != nil {
