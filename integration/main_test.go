@@ -38,11 +38,16 @@ func run(m *testing.M) int {
 			return 1
 		}
 		defer os.RemoveAll(dir)
-		cmd := exec.Command("go", "build", "-ldflags=-D 0xa00000", "-o", dir, "thaw/cmd/...", "thaw/integration/runner")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build programs: %v\n%s", err, out)
-			return 1
+		for _, args := range [][]string{
+			{"thaw/cmd/...", "thaw/integration/runner"},
+			{"-ldflags=-D 0xa00000", "thaw/cmd/thaw-init"}, // as the Makefile has it
+		} {
+			cmd := exec.Command("go", append([]string{"build", "-o", dir}, args...)...)
+			cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				fmt.Fprintf(os.Stderr, "build programs: %v\n%s", err, out)
+				return 1
+			}
 		}
 		bin = dir
 	}

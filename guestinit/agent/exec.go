@@ -26,6 +26,7 @@ type execution struct {
 	detail  string         // of the cause; set by await
 	spent   cgroup.CPUTime // before it became the job that it is; see jobTerms
 	outputs string         // of the job; see jobTerms
+	unsure  bool           // something may live in group: it could not be looked at; of supervise
 
 	stdin          *stdin // nil if the job has none
 	stdout, stderr *output
@@ -217,7 +218,7 @@ func (e *execution) supervise() {
 	wall := time.Since(e.started)
 	e.s.noteMainEnded(e)
 	leftovers := e.drain()
-	dead = !leftovers
+	dead = !leftovers && !e.unsure
 	status := e.status(forced, wall)
 	status.Killed = leftovers
 	e.deliverExit(status)

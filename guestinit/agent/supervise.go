@@ -163,6 +163,7 @@ func (e *execution) waitEmpty() {
 func (e *execution) populated() bool {
 	p, err := e.group.Populated()
 	if err != nil {
+		e.unsure = true
 		e.s.cfg.Log("agent: exec %d: %v", e.id, err)
 	}
 	return p && err == nil

@@ -1,10 +1,13 @@
 package boot
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // timerSlack is how late a sleep of the agent's may end. The watchman of Go's runtime
@@ -21,7 +24,8 @@ func setTimerSlack() error {
 	}
 	for _, task := range tasks {
 		path := filepath.Join("/proc", filepath.Base(task), "timerslack_ns")
-		if err := writeSetting(path, strconv.FormatInt(timerSlack.Nanoseconds(), 10)); err != nil {
+		err := writeSetting(path, strconv.FormatInt(timerSlack.Nanoseconds(), 10))
+		if err != nil && !errors.Is(err, unix.ESRCH) { // it ended meanwhile
 			return fmt.Errorf("set %s: %w", path, err)
 		}
 	}

@@ -18,11 +18,19 @@ type later struct {
 	groups map[chan struct{}]struct{} // each closed when its group is gone, or has been given up
 }
 
-// RemoveLater is Remove for a group whose processes are dead: it may stay for a while.
-// Taking one apart dirties many pages of the kernel's.
+// maxLater bounds them: each has memory of the kernel's, and is in every snapshot.
+const maxLater = 8
+
+// RemoveLater is Remove for a group whose processes are dead: it may stay for a while,
+// unless many do. Taking one apart dirties many pages of the kernel's.
 func (g *Group) RemoveLater() {
 	m, gone := g.m, make(chan struct{})
 	m.mu.Lock()
+	if len(m.later.groups) >= maxLater {
+		m.mu.Unlock()
+		g.Remove()
+		return
+	}
 	hurry := m.later.hurry
 	m.later.groups[gone] = struct{}{}
 	m.mu.Unlock()

@@ -10,8 +10,9 @@ import (
 )
 
 // Still reports whether a process that stands still, and waits for a message when it
-// goes on, can run nothing of its own before one comes: it has one thread, and catches no
-// signal but the one that renews its generators. What cannot be read is not still.
+// goes on, can run nothing of its own before one comes: it has one thread, nobody traces it,
+// and it catches no signal but SIGURG, by which interpreters are told to renew their
+// generators. What cannot be read is not still.
 func Still(pid int) bool {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	return err == nil && still(status)
@@ -21,6 +22,9 @@ func Still(pid int) bool {
 func still(status []byte) bool {
 	threads, err := strconv.ParseUint(field(status, "Threads"), 10, 32)
 	if err != nil || threads != 1 {
+		return false
+	}
+	if field(status, "TracerPid") != "0" {
 		return false
 	}
 	caught, err := strconv.ParseUint(field(status, "SigCgt"), 16, 64)

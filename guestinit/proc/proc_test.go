@@ -11,15 +11,17 @@ func TestStill(t *testing.T) {
 		name, status string
 		want         bool
 	}{
-		{"one thread, SIGURG", "Name:\tpython3\nThreads:\t1\nSigCgt:\t0000000000400000\n", true},
-		{"no handler", "Threads:\t1\nSigCgt:\t0000000000000000\n", true},
-		{"two threads", "Threads:\t2\nSigCgt:\t0000000000400000\n", false},
-		{"SIGALRM", "Threads:\t1\nSigCgt:\t0000000000402000\n", false},
-		{"name that looks like a field", "Name:\tThreads:\nThreads:\t3\nSigCgt:\t0\n", false},
-		{"no threads", "SigCgt:\t0000000000400000\n", false},
-		{"no signals", "Threads:\t1\n", false},
+		{"one thread, SIGURG", "Name:\tpython3\nTracerPid:\t0\nThreads:\t1\nSigCgt:\t0000000000400000\n", true},
+		{"no handler", "TracerPid:\t0\nThreads:\t1\nSigCgt:\t0000000000000000\n", true},
+		{"two threads", "TracerPid:\t0\nThreads:\t2\nSigCgt:\t0000000000400000\n", false},
+		{"SIGALRM", "TracerPid:\t0\nThreads:\t1\nSigCgt:\t0000000000402000\n", false},
+		{"name that looks like a field", "Name:\tThreads:\nTracerPid:\t0\nThreads:\t3\nSigCgt:\t0\n", false},
+		{"traced", "TracerPid:\t7\nThreads:\t1\nSigCgt:\t0000000000400000\n", false},
+		{"nobody knows whether traced", "Threads:\t1\nSigCgt:\t0000000000400000\n", false},
+		{"no threads", "TracerPid:\t0\nSigCgt:\t0000000000400000\n", false},
+		{"no signals", "TracerPid:\t0\nThreads:\t1\n", false},
 		{"nothing", "", false},
-		{"no number", "Threads:\tx\nSigCgt:\tx\n", false},
+		{"no number", "TracerPid:\t0\nThreads:\tx\nSigCgt:\tx\n", false},
 	} {
 		if got := still([]byte(c.status)); got != c.want {
 			t.Errorf("%s: %v", c.name, got)

@@ -20,9 +20,8 @@ const (
 )
 
 // setSlack gives every thread its slack but the one that watches. All have that one's from birth, since it is made before any
-// code of ours runs, and new ones have that of the thread that makes them.
-//
-// Preconditions: the program has done nothing yet that blocks, so that all threads are idle.
+// code of ours runs, and new ones have that of the thread that makes them. One that is in a call just now, or that the
+// watching thread makes, keeps what it has: its sleeps may end 4 ms late.
 func setSlack(Options) error {
 	threads, _ := runtime.ThreadCreateProfile(nil)
 	set := func() error {

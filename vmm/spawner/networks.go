@@ -70,12 +70,16 @@ func (n *networks) reclaim() error {
 	}
 	var still []lent
 	for i, u := range n.used {
-		if ends[i].Revents == 0 {
+		switch {
+		case ends[i].Revents == 0:
 			still = append(still, u)
-			continue
+		case ends[i].Revents&unix.POLLIN != 0:
+			unix.Close(u.pidfd)
+			n.free = append(n.free, u.network)
+		default: // nobody knows whether it has ended
+			unix.Close(u.pidfd)
+			u.network.Close()
 		}
-		unix.Close(u.pidfd)
-		n.free = append(n.free, u.network)
 	}
 	n.used = still
 	for len(n.free) > maxFree {

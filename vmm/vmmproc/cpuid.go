@@ -8,7 +8,8 @@ import (
 )
 
 // cpuid is what KVM offers guests of this host, which is the same in every process: to ask costs half a millisecond on
-// hosts that are virtual themselves, where each leaf is an exit.
+// hosts that are virtual themselves, where each leaf is an exit. It is kept for the daemon's life: whoever loads kvm anew, with
+// other parameters, starts the daemon anew.
 var cpuid struct {
 	sync.Mutex
 	encoded []byte // nil: not known yet

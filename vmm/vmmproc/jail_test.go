@@ -58,8 +58,8 @@ func TestJailFromOutside(t *testing.T) {
 		}
 	}
 
-	// One is the Go runtime's, which watches the others.
-	if slacks["4000000"] != 1 || slacks["250000"] != len(tasks)-1 {
+	// The Go runtime's, which watches the others, and those that happen to have its slack.
+	if slacks["4000000"] == 0 || slacks["250000"] == 0 || slacks["4000000"]+slacks["250000"] != len(tasks) {
 		t.Errorf("timer slacks of %d threads: %v", len(tasks), slacks)
 	}
 

@@ -135,12 +135,17 @@ class _Unused:
         another generator has its place."""
         if mtrand._rand is not self._generator or self._generator._bit_generator is not self._bits:
             return False
-        if self._state != memoryview(self._last).cast("I"):
-            return False
-        self._state[:_KEY_WORDS] = memoryview(os.urandom(4 * _KEY_WORDS)).cast("I")
-        self._state[_KEY_WORDS] = _KEY_WORDS  # all are given out: the next draw turns the state over
-        self._last = bytes(self._state)
-        return True
+        if not self._bits.lock.acquire(False):
+            return False  # somebody draws now
+        try:
+            if self._state != memoryview(self._last).cast("I"):
+                return False
+            self._state[:_KEY_WORDS] = memoryview(os.urandom(4 * _KEY_WORDS)).cast("I")
+            self._state[_KEY_WORDS] = _KEY_WORDS  # all are given out: the next draw turns the state over
+            self._last = bytes(self._state)
+            return True
+        finally:
+            self._bits.lock.release()
 
 
 def _renew_uuid():

@@ -15,6 +15,7 @@ import types
 # The count of an immortal object, as Include/object.h of these versions has it for 64 bits.
 _IMMORTAL = 0xFFFFFFFF
 _VERSIONS = ((3, 12), (3, 13))
+_HEADER = 16  # bytes: the count, which comes first, and the type
 
 _KINDS = frozenset({
     types.FunctionType, types.CodeType, types.ModuleType, types.BuiltinFunctionType,
@@ -29,8 +30,10 @@ def make():
 
     Preconditions: garbage was collected; no other thread runs.
     """
-    if sys.version_info[:2] not in _VERSIONS or sys.maxsize < 1 << 32:
+    if sys.implementation.name != "cpython" or sys.version_info[:2] not in _VERSIONS or sys.maxsize < 1 << 32:
         return
+    if object.__basicsize__ != _HEADER:
+        return  # built without the GIL, or to trace references: the count is elsewhere
     # Nothing is kept of what was seen: it would leave the heap with holes all over, which
     # programs would fill.
     for container in gc.get_objects():
