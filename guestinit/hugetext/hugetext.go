@@ -1,6 +1,6 @@
 // Package hugetext puts the code and constants of the programs that run in the guest on
-// huge pages: of the agent itself, and of interpreters that wait. It runs as root, before
-// a machine is saved as a template.
+// huge pages: of the agent itself, and of every other process there is when a machine is
+// about to be saved as a template, which are the interpreters that wait. It runs as root.
 //
 // Where the hypervisor shadows the guest's page tables, each page that a restored machine
 // touches first costs a fault, and 700 of those are code and constants. Of a huge page
@@ -13,6 +13,7 @@
 package hugetext
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -32,60 +33,59 @@ const (
 )
 
 // Collapse makes huge pages of the blocks of 2 MiB of code and constants that processes
-// have used, and returns how many blocks are mapped so. What a kernel does not give is
-// logged, and stays as it was.
-func Collapse(log func(format string, args ...any)) int {
+// have used. What a kernel does not give is logged, and stays as it was.
+func Collapse(log func(format string, args ...any)) {
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		log("hugetext: %v", err)
 	}
-	total := 0
 	for _, dir := range dirs {
 		pid, err := strconv.Atoi(filepath.Base(dir))
 		if err != nil {
 			continue
 		}
-		n, err := collapseProcess(pid)
-		if err != nil {
+		if err := collapseProcess(pid); err != nil {
 			log("hugetext: process %d: %v", pid, err)
 		}
-		total += n
 	}
-	return total
 }
 
 // collapseProcess does it for one process, which may be frozen. The error is of the
 // first block that could not be had.
-func collapseProcess(pid int) (n int, err error) {
+func collapseProcess(pid int) error {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-		return 0, nil // it has just ended
+		return nil // it has just ended
 	}
 	if err != nil {
-		return 0, err
+		return err
 	}
 	maps, err := parse(string(raw))
 	if err != nil {
-		return 0, err
+		return err
 	}
-	self := pid == os.Getpid()
-	all := blocks(maps, self)
+	return collapseBlocks(pid, blocks(maps, pid == os.Getpid()))
+}
+
+// collapseBlocks does it for those blocks of a process that are worth it and hold nothing
+// but the file. Joined ones have to be of this process's own program.
+func collapseBlocks(pid int, all []block) error {
 	if len(all) == 0 {
-		return 0, nil
+		return nil
 	}
 	pagemap, err := os.Open(fmt.Sprintf("/proc/%d/pagemap", pid))
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer pagemap.Close()
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return 0, fmt.Errorf("open process: %w", err)
+		return fmt.Errorf("open process: %w", err)
 	}
 	defer unix.Close(fd)
 	for _, b := range all {
-		used, failed := present(pagemap, b.at)
-		if failed == nil && used < least {
+		used, own, failed := present(pagemap, b.at)
+		if failed == nil && (own || used < least) {
 			continue
 		}
 		if failed == nil && b.joined {
@@ -94,30 +94,38 @@ func collapseProcess(pid int) (n int, err error) {
 		if failed == nil {
 			failed = collapse(fd, b.at)
 		}
-		if failed == nil {
-			n++
-		} else if err == nil {
+		if failed != nil && err == nil {
 			err = fmt.Errorf("block %#x with %d pages: %w", b.at, used, failed)
 		}
 	}
-	return n, err
+	return err
 }
 
-// present counts the pages of the block at an address that are mapped.
-func present(pagemap *os.File, at uint64) (int, error) {
+// present counts the pages of the block at an address that are mapped, and says whether the
+// process has any of its own: what a loader has written before it protected it (RELRO) looks
+// constant in maps, and is not what the file has there.
+func present(pagemap *os.File, at uint64) (n int, own bool, err error) {
+	const (
+		mapped, swapped = 1 << 63, 1 << 62
+		ofFile          = 1 << 61 // or of shared memory
+	)
 	raw := make([]byte, hugeSize/pageSize*8)
 	if _, err := pagemap.ReadAt(raw, int64(at/pageSize*8)); err != nil {
-		return 0, fmt.Errorf("read page map: %w", err)
+		return 0, false, fmt.Errorf("read page map: %w", err)
 	}
-	n := 0
-	for entry := range slices.Chunk(raw, 8) {
-		n += int(entry[7] >> 7) // bit 63
+	for b := range slices.Chunk(raw, 8) {
+		entry := binary.NativeEndian.Uint64(b)
+		if entry&mapped != 0 {
+			n++
+		}
+		own = own || entry&(mapped|swapped) != 0 && entry&ofFile == 0
 	}
-	return n, nil
+	return n, own, nil
 }
 
 // mapWhole makes a block of this process's own program one mapping, over those that are
 // there: the same bytes of the same file, in one step, so code that runs does not notice.
+// Preconditions: the process has no page of its own there (present).
 func mapWhole(b block) error {
 	exe, err := os.Open("/proc/self/exe")
 	if err != nil {

@@ -1,6 +1,7 @@
 package hugetext
 
 import (
+	"errors"
 	"os"
 	"reflect"
 	"testing"
@@ -56,16 +57,18 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// Only the block that was used becomes a huge page.
-func TestCollapseUsed(t *testing.T) {
+// threeBlocks maps a file of three blocks in memory, of which a process has used half of
+// the second, and returns what it has.
+func threeBlocks(t *testing.T) (mapped, data []byte) {
+	t.Helper()
 	const size = 3 * hugeSize
 	fd, err := unix.MemfdCreate("hugetext", unix.MFD_CLOEXEC)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := os.NewFile(uintptr(fd), "hugetext")
-	defer f.Close()
-	data := make([]byte, size)
+	t.Cleanup(func() { f.Close() })
+	data = make([]byte, size)
 	for i := range data {
 		data[i] = byte(i / pageSize)
 	}
@@ -73,19 +76,84 @@ func TestCollapseUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	b, unmap := mapAt(t, f, size)
-	defer unmap()
+	t.Cleanup(unmap)
 	for at := range 2 * least { // of the second block
 		if b[hugeSize+at*pageSize] != data[hugeSize+at*pageSize] {
 			t.Fatal("it reads as something else")
 		}
 	}
+	return b, data
+}
+
+// needCollapse skips the test where this kernel, this user or the memory there is does not
+// let a block be collapsed. In guests, TestProgramsOnHugePages of package integration takes
+// no excuse.
+func needCollapse(t *testing.T) {
+	t.Helper()
+	b, _ := threeBlocks(t)
+	fd, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err == nil {
+		defer unix.Close(fd)
+		err = collapse(fd, address(b)+hugeSize)
+	}
+	for _, refusal := range []error{unix.EPERM, unix.EINVAL, unix.ENOSYS, unix.ENOMEM, unix.EAGAIN, unix.EBUSY} {
+		if errors.Is(err, refusal) {
+			t.Skipf("no huge page of a file in memory here: %v", err)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Only the block that was used becomes a huge page.
+func TestCollapseUsed(t *testing.T) {
+	needCollapse(t)
+	b, data := threeBlocks(t)
 	// The test's own code may be refused: its file system has no huge pages.
-	n, err := collapseProcess(os.Getpid())
-	t.Logf("%d blocks, %v", n, err)
+	t.Log(collapseProcess(os.Getpid()))
 	if string(b) != string(data) {
 		t.Error("the bytes changed")
 	}
 	if got := pmdMapped(t, b); got != hugeSize {
 		t.Errorf("%d bytes are on huge pages, not %d", got, hugeSize)
+	}
+}
+
+// A block that holds a page which was written before it was protected stays as it is, and
+// what joined ones are mapped over with, the program's file, does not get there.
+func TestBlockWithOwnPage(t *testing.T) {
+	b, data := threeBlocks(t)
+	const at = hugeSize + 7*pageSize // in the block that is used
+	for _, prot := range []int{unix.PROT_READ | unix.PROT_WRITE, unix.PROT_READ} {
+		if err := unix.Mprotect(b, prot); err != nil {
+			t.Fatal(err)
+		}
+		if prot&unix.PROT_WRITE != 0 {
+			b[at]++
+			data[at]++
+		}
+	}
+	pagemap, err := os.Open("/proc/self/pagemap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pagemap.Close()
+	for i, want := range []bool{false, true, false} {
+		n, own, err := present(pagemap, address(b)+uint64(i)*hugeSize)
+		if err != nil || own != want || own && n < 2*least {
+			t.Errorf("block %d: %d pages, own %t, %v", i, n, own, err)
+		}
+	}
+	for _, joined := range []bool{false, true} {
+		if err := collapseBlocks(os.Getpid(), []block{{at: address(b) + hugeSize, prot: unix.PROT_READ, joined: joined}}); err != nil {
+			t.Errorf("joined %t: %v", joined, err)
+		}
+		if string(b) != string(data) {
+			t.Fatalf("joined %t: the bytes changed", joined)
+		}
+	}
+	if got := pmdMapped(t, b); got != 0 {
+		t.Errorf("%d bytes are on huge pages", got)
 	}
 }

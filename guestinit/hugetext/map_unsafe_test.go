@@ -25,6 +25,9 @@ func mapAt(t *testing.T, f *os.File, size uintptr) (b []byte, unmap func()) {
 	return unsafe.Slice((*byte)(at), size), func() { unix.MunmapPtr(reserved, size+hugeSize) }
 }
 
+// address is where b lies.
+func address(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&b[0]))) }
+
 // pmdMapped returns how many bytes of the mapping that is b are mapped as huge pages.
 func pmdMapped(t *testing.T, b []byte) int {
 	t.Helper()

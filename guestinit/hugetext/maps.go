@@ -37,7 +37,8 @@ func parse(text string) ([]mapping, error) {
 	return all, nil
 }
 
-// constant says whether it is private and of a file, and nobody writes to it.
+// constant says whether it is private and of a file, and nobody writes to it now: whether
+// somebody did, the page map tells.
 func (m mapping) constant() bool {
 	return m.inode != 0 && (m.access == "r--p" || m.access == "r-xp")
 }
