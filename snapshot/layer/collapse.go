@@ -6,18 +6,14 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"thaw/snapshot/pageindex"
 )
 
-const (
-	hugeSize = 2 << 20
-	// collapseAbove is how full of data a range must be, in pages of its 512, to
-	// become one huge page. What was a hole in it is memory then: at this share
-	// at most a quarter more than before.
-	collapseAbove = 410
-)
+const hugeSize = 2 << 20
 
 // Collapse turns the ranges of 2 MiB of the memfd f that are at least four fifths
-// data into huge pages (MADV_COLLAPSE, which works with shmem huge pages set to
+// data (pageindex.HugeFrom) into huge pages (MADV_COLLAPSE, which works with shmem huge pages set to
 // "never" too), and returns how many. Mapping it faults a range at a time then. A
 // kernel that refuses leaves a range as it is: that is no error.
 func Collapse(f *os.File, size int64) (int, error) {
@@ -36,7 +32,7 @@ func Collapse(f *os.File, size int64) (int, error) {
 		if err != nil {
 			return n, err
 		}
-		if full < collapseAbove {
+		if full < pageindex.HugeFrom {
 			continue
 		}
 		err = unix.Madvise(b[at:at+hugeSize], unix.MADV_COLLAPSE)

@@ -14,14 +14,15 @@ import (
 // another map.
 const hugePage = 512
 
-// collapsed is from how many pages of data on a range of 2 MiB becomes a huge page of the
-// template's memory (layer.Collapse).
-const collapsed = 410
+// HugeFrom is from how many pages of data on, of its 512, a range of 2 MiB becomes a huge
+// page of the template's memory (layer.Collapse). What was a hole in it is memory then: at
+// this share at most a quarter more than before.
+const HugeFrom = 410
 
 // FromHoles returns the index of a template whose memory is the sparse file f of
 // size bytes, a multiple of PageSize: Base runs where it holds data (SEEK_DATA),
 // nothing where it has holes. A hole in which no whole range of 2 MiB lies counts as
-// data, and so does what lacks to a range that is four fifths data.
+// data, and so does then what lacks to a range that is four fifths data (HugeFrom).
 // The file's position changes.
 func FromHoles(f *os.File, size int64) (*Index, error) {
 	if size < 0 || size%PageSize != 0 || size/PageSize > 1<<32-1 {
@@ -54,15 +55,17 @@ func FromHoles(f *os.File, size int64) (*Index, error) {
 
 // addData appends the pages that hold bytes from to to, or joins them to the last run.
 func (x *Index) addData(from, to int64) {
-	first, end := whole(uint32(from/PageSize), uint32((to+PageSize-1)/PageSize))
-	end = min(end, x.Pages)
+	first, end := uint32(from/PageSize), uint32((to+PageSize-1)/PageSize)
 	if n := len(x.Runs); n > 0 {
-		last := &x.Runs[n-1]
-		if free := (last.End()-1)/hugePage + 1; first/hugePage <= free { // the first range that is
-			last.Count = max(last.End(), end) - last.First
-			return
+		last := x.Runs[n-1]
+		free := (last.End()-1)/hugePage + 1 // the first range of 2 MiB in which the last run has nothing
+		if first/hugePage <= free {
+			first, end = last.First, max(last.End(), end)
+			x.Runs = x.Runs[:n-1]
 		}
 	}
+	first, end = whole(first, end)
+	end = min(end, x.Pages)
 	x.Runs = append(x.Runs, Run{First: first, Count: end - first, Source: Base, At: first})
 }
 
@@ -71,10 +74,10 @@ func (x *Index) addData(from, to int64) {
 func whole(first, end uint32) (uint32, uint32) {
 	begin, last := first/hugePage*hugePage, (end-1)/hugePage*hugePage
 	from, to := first, end
-	if min(end, begin+hugePage)-first >= collapsed {
+	if min(end, begin+hugePage)-first >= HugeFrom {
 		from = begin
 	}
-	if end-max(first, last) >= collapsed {
+	if end-max(first, last) >= HugeFrom {
 		to = last + hugePage
 	}
 	return from, to

@@ -115,20 +115,30 @@ func TestFromHoles(t *testing.T) {
 		t.Fatalf("%v", r)
 	}
 	// Data that fills the range from 4096 to 4608 so far that it becomes a huge page, and
-	// a page less.
-	for data, want := range map[[2]int64][2]uint32{
-		{4198, 4700}: {4096, 4700}, {4199, 4700}: {4199, 4700},
-		{4000, 4506}: {4000, 4608}, {4000, 4505}: {4000, 4505},
-		{4146, 4556}: {4096, 4608}, {4146, 4555}: {4146, 4555},
+	// a page less; and two runs that do it together.
+	for _, c := range []struct {
+		data [][2]int64
+		want [2]uint32
+	}{
+		{[][2]int64{{4198, 4700}}, [2]uint32{4096, 4700}},
+		{[][2]int64{{4199, 4700}}, [2]uint32{4199, 4700}},
+		{[][2]int64{{4000, 4506}}, [2]uint32{4000, 4608}},
+		{[][2]int64{{4000, 4505}}, [2]uint32{4000, 4505}},
+		{[][2]int64{{4146, 4556}}, [2]uint32{4096, 4608}},
+		{[][2]int64{{4146, 4555}}, [2]uint32{4146, 4555}},
+		{[][2]int64{{10, 20}, {32, 512}}, [2]uint32{0, 512}},
+		{[][2]int64{{8, 258}, {264, 504}}, [2]uint32{0, 512}},
 	} {
 		if err := errors.Join(f.Truncate(0), f.Truncate(size)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.WriteAt(make([]byte, (data[1]-data[0])*page), data[0]*page); err != nil {
-			t.Fatal(err)
+		for _, run := range c.data {
+			if _, err := f.WriteAt(make([]byte, (run[1]-run[0])*page), run[0]*page); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if r := index(); len(r) != 1 || r[0].First != want[0] || r[0].End() != want[1] {
-			t.Errorf("data at %d: %v, not %d", data, r, want)
+		if r := index(); len(r) != 1 || r[0].First != c.want[0] || r[0].End() != c.want[1] {
+			t.Errorf("data at %d: %v, not %d", c.data, r, c.want)
 		}
 	}
 	if _, err := FromHoles(f, size+1); !errors.Is(err, ErrIndex) {
