@@ -3,9 +3,11 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -218,7 +220,13 @@ func (s *Server) Close() error {
 			err = nil
 		}
 	}
-	s.wg.Wait()
+	s.wg.Wait() // nobody starts an exec from here on
+	s.mu.Lock()
+	execs := slices.Collect(maps.Keys(s.execs))
+	s.mu.Unlock()
+	for _, e := range execs {
+		<-e.finished
+	}
 	return errors.Join(err, s.files.Close(), s.null.Close())
 }
 
