@@ -17,9 +17,10 @@ type cpuidTable struct {
 	entries [MaxCPUID]gokvm.CPUIDEntry2
 }
 
-// SupportedCPUID returns what the host can give a guest (section 4.46). It and
-// SetCPUID are called by one goroutine at a time.
+// SupportedCPUID returns what the host can give a guest (section 4.46).
 func (s *System) SupportedCPUID() ([]gokvm.CPUIDEntry2, error) {
+	s.cpuidMu.Lock()
+	defer s.cpuidMu.Unlock()
 	t := &s.cpuid
 	t.count = MaxCPUID
 	if err := ioctl(s.file.Fd(), requestGetCPUID, t); err != nil {
@@ -31,6 +32,8 @@ func (s *System) SupportedCPUID() ([]gokvm.CPUIDEntry2, error) {
 // SetCPUID tells the processor what its CPUID instruction answers (section
 // 4.20).
 func (c *VCPU) SetCPUID(entries []gokvm.CPUIDEntry2) error {
+	c.system.cpuidMu.Lock()
+	defer c.system.cpuidMu.Unlock()
 	t := &c.system.cpuid
 	t.count = uint32(len(entries))
 	if copy(t.entries[:], entries) < len(entries) {

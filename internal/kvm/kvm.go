@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	gokvm "github.com/bobuhiro11/gokvm/kvm"
 	"golang.org/x/sys/unix"
@@ -40,7 +41,8 @@ type System struct {
 	mmapSize  int
 	xsaveSize int // bytes
 	stateMSRs stateMSRs
-	cpuid     cpuidTable // room for a call
+	cpuidMu   sync.Mutex
+	cpuid     cpuidTable // protected by cpuidMu; room for a call
 }
 
 // Open checks file, an open /dev/kvm. The caller closes it after the last use of
