@@ -135,7 +135,7 @@ func (c *conn) decode(payload []byte, v any) (ok bool, err error) {
 }
 
 func (c *conn) shutdown() error {
-	c.s.stopExecs(5 * time.Second)
+	c.s.stopExecs(endPatience)
 	err := c.send(agentproto.FrameOK, nil)
 	if c.s.cfg.Shutdown != nil {
 		c.s.cfg.Shutdown()

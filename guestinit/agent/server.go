@@ -3,11 +3,9 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"os"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -187,6 +185,9 @@ func (s *Server) execCount() int {
 	return len(s.execs)
 }
 
+// endPatience bounds the wait for killed execs to end.
+const endPatience = 5 * time.Second
+
 // stopExecs refuses new execs from now on and kills those that run. It waits
 // for them, at most as long as patience.
 func (s *Server) stopExecs(patience time.Duration) {
@@ -204,12 +205,9 @@ func (s *Server) stopExecs(patience time.Duration) {
 // Close kills every exec, closes every connection and the listener, and waits
 // for them.
 func (s *Server) Close() error {
+	s.stopExecs(0)
 	s.mu.Lock()
-	s.closing = true
 	l := s.l
-	for e := range s.execs {
-		e.abandon()
-	}
 	for c := range s.conns {
 		c.nc.Close()
 	}
@@ -221,12 +219,7 @@ func (s *Server) Close() error {
 		}
 	}
 	s.wg.Wait() // nobody starts an exec from here on
-	s.mu.Lock()
-	execs := slices.Collect(maps.Keys(s.execs))
-	s.mu.Unlock()
-	for _, e := range execs {
-		<-e.finished
-	}
+	s.stopExecs(endPatience)
 	return errors.Join(err, s.files.Close(), s.null.Close())
 }
 
