@@ -130,11 +130,15 @@ func (p *Process) awaitStarted(ctx context.Context, started <-chan *vmmproto.Sta
 	defer timeout.Stop()
 	select {
 	case m := <-started:
-		p.mu.Lock()
-		p.phases = append(p.phases, m.Phases...)
-		p.mu.Unlock()
+		p.noteStarted(m)
 		return nil
 	case <-p.over:
+		select {
+		case m := <-started: // it came first, and then the end
+			p.noteStarted(m)
+			return nil
+		default:
+		}
 	case <-timeout.C:
 		p.kill(verdict{reason: StartTimeout, detail: fmt.Sprintf("no machine after %v", p.spec.StartTimeout)})
 	case <-ctx.Done():
@@ -151,6 +155,12 @@ func (p *Process) awaitStarted(ctx context.Context, started <-chan *vmmproto.Sta
 		stage = p.verdict.stage
 	}
 	return &StartError{Stage: stage, Exit: e}
+}
+
+func (p *Process) noteStarted(m *vmmproto.Started) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.phases = append(p.phases, m.Phases...)
 }
 
 // PID is the process's id in the daemon's pid namespace. It may be another process's once [Process.Wait] returned.
