@@ -16,6 +16,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -53,7 +54,7 @@ func Collapse(log func(format string, args ...any)) {
 // collapseProcess does it for one process, which may be frozen. The error is of the
 // first block that could not be had.
 func collapseProcess(pid int) error {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	raw, err := readMaps(pid)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 		return nil // it has just ended
 	}
@@ -65,6 +66,20 @@ func collapseProcess(pid int) error {
 		return err
 	}
 	return collapseBlocks(pid, blocks(maps, pid == os.Getpid()))
+}
+
+// readMaps reads the list of a process's mappings, of which it may have very many.
+func readMaps(pid int) ([]byte, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, maxMaps+1))
+	if err == nil && len(raw) > maxMaps {
+		err = fmt.Errorf("more than %d bytes of mappings", maxMaps)
+	}
+	return raw, err
 }
 
 // collapseBlocks does it for those blocks of a process that are worth it and hold nothing

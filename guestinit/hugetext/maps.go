@@ -24,6 +24,13 @@ type block struct {
 	joined bool // not within one mapping: it has to be mapped first
 }
 
+// Bounds of what is looked at: an image's own programs run while its template is built, and
+// may map what they like, also terabytes of a file with nothing in it.
+const (
+	maxMaps   = 1 << 20 // bytes of the list of mappings
+	maxBlocks = 1024    // of a process: 2 GiB
+)
+
 // parse reads /proc/PID/maps.
 func parse(text string) ([]mapping, error) {
 	var all []mapping
@@ -54,7 +61,8 @@ func (m mapping) sameFile(n mapping) bool { return m.device == n.device && m.ino
 
 // blocks returns the blocks that mappings of code and constants cover. With join also
 // those that several together do, which follow each other in memory as in their file, and
-// the gap behind the last, if more of the file is mapped behind that.
+// the gap behind the last, if more of the file is mapped behind that. Only the first
+// maxBlocks are returned.
 func blocks(maps []mapping, join bool) []block {
 	var all []block
 	for i, first := range maps {
@@ -86,7 +94,9 @@ func blocks(maps []mapping, join bool) []block {
 					b.joined = b.joined && (m.start > at || m.end < at+hugeSize)
 				}
 			}
-			all = append(all, b)
+			if all = append(all, b); len(all) == maxBlocks {
+				return all
+			}
 		}
 	}
 	return all
