@@ -5,6 +5,11 @@ import (
 	"testing"
 )
 
+func FuzzStill(f *testing.F) {
+	f.Add([]byte("Name:\tpython3\nTracerPid:\t0\nThreads:\t1\nSigCgt:\t0000000000400000\n"))
+	f.Fuzz(func(t *testing.T, status []byte) { _ = still(status) })
+}
+
 // What could run before the next cell is not still.
 func TestStill(t *testing.T) {
 	for _, c := range []struct {

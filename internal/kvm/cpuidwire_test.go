@@ -1,11 +1,21 @@
 package kvm
 
 import (
+	"bytes"
 	"reflect"
 	"testing"
 
 	gokvm "github.com/bobuhiro11/gokvm/kvm"
 )
+
+func FuzzDecodeCPUID(f *testing.F) {
+	f.Add(make([]byte, 2*CPUIDBytes))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if entries, err := DecodeCPUID(b); err == nil && !bytes.Equal(EncodeCPUID(entries), b) {
+			t.Errorf("%x became %+v", b, entries)
+		}
+	})
+}
 
 func TestCPUIDForAnotherProcess(t *testing.T) {
 	want := []gokvm.CPUIDEntry2{
