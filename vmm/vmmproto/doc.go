@@ -29,17 +29,16 @@
 // ([DecodeFromDaemon]), which turns a mistake of the daemon into an error instead of a strange machine.
 package vmmproto
 
-// cpuidEntry is the size in bytes of one of package kvm's encoded CPUID entries.
-const cpuidEntry = 28
+import "thaw/internal/kvm"
 
 // Bounds that both sides enforce.
 const (
-	MaxMessage     = 64 << 10         // bytes of one packet
-	MaxFiles       = 253              // descriptors of one message: SCM_MAX_FD of the kernel
-	MaxConsole     = 32 << 10         // bytes of console tail in one message
-	MaxDetail      = 8 << 10          // bytes of a text that explains something
-	MaxCPUID       = 256 * cpuidEntry // bytes: of package kvm's MaxCPUID entries
-	MaxCmdline     = 2047             // bytes: COMMAND_LINE_SIZE of x86 Linux less the final NUL
+	MaxMessage     = 64 << 10                      // bytes of one packet
+	MaxFiles       = 253                           // descriptors of one message: SCM_MAX_FD of the kernel
+	MaxConsole     = 32 << 10                      // bytes of console tail in one message
+	MaxDetail      = 8 << 10                       // bytes of a text that explains something
+	MaxCPUID       = kvm.MaxCPUID * kvm.CPUIDBytes // bytes
+	MaxCmdline     = 2047                          // bytes: COMMAND_LINE_SIZE of x86 Linux less the final NUL
 	MaxDisks       = 16
 	MaxLayers      = 128 // of one disk
 	MaxVCPUs       = 64

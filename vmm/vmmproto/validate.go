@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"thaw/internal/kvm"
 )
 
 // FileNames lists the descriptors that the message needs, in the order in which they travel: "kvm", and unless it is a
@@ -51,8 +53,8 @@ func (m *Start) Validate() error {
 		return fmt.Errorf("cmdline: has control characters")
 	case m.ConsoleLog < 0 || m.ConsoleLog > 1<<20:
 		return fmt.Errorf("console_log %d: not in 0..%d", m.ConsoleLog, 1<<20)
-	case len(m.CPUID) > MaxCPUID || len(m.CPUID)%cpuidEntry != 0:
-		return fmt.Errorf("cpuid: %d bytes, not entries of %d, or more than %d", len(m.CPUID), cpuidEntry, MaxCPUID)
+	case len(m.CPUID) > MaxCPUID || len(m.CPUID)%kvm.CPUIDBytes != 0:
+		return fmt.Errorf("cpuid: %d bytes, not entries of %d, or more than %d", len(m.CPUID), kvm.CPUIDBytes, MaxCPUID)
 	case len(m.Disks) > MaxDisks:
 		return fmt.Errorf("disks: %d, most is %d", len(m.Disks), MaxDisks)
 	case m.Shell && (m.Initrd || m.Cmdline != ""):

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"thaw/internal/kvm"
 )
 
 func start() *Start {
@@ -161,8 +163,8 @@ func TestStartBounds(t *testing.T) {
 		"many disks":        func(m *Start) { m.Disks = make([]Disk, MaxDisks+1) },
 		"cid":               func(m *Start) { m.Vsock.CID = 2 },
 		"wide cid":          func(m *Start) { m.Vsock.CID = 1 << 33 },
-		"cpuid's length":    func(m *Start) { m.CPUID = make([]byte, cpuidEntry+1) },
-		"many cpuid leaves": func(m *Start) { m.CPUID = make([]byte, MaxCPUID+cpuidEntry) },
+		"cpuid's length":    func(m *Start) { m.CPUID = make([]byte, kvm.CPUIDBytes+1) },
+		"many cpuid leaves": func(m *Start) { m.CPUID = make([]byte, MaxCPUID+kvm.CPUIDBytes) },
 		"multicast":         func(m *Start) { m.Net.MAC[0] = 1 },
 		"file missing":      func(m *Start) { m.Files = m.Files[1:] },
 		"file order":        func(m *Start) { m.Files[0], m.Files[1] = m.Files[1], m.Files[0] },
