@@ -222,7 +222,8 @@ func (b *Broker) collect(j *job, m Machine, none bool) error {
 	rules := collect.Rules{
 		MaxFiles: int(j.plan.limits.OutputFiles), MaxBytes: j.plan.limits.OutputBytes, Types: j.plan.request.OutputTypes, Attempt: 1,
 	}
-	out, err := &collect.Outcome{}, error(nil)
+	var err error
+	out := &collect.Outcome{}
 	if !none {
 		out, err = collect.Fetch(ctx, m.Agent().Outputs(), j.dir, rules)
 	}

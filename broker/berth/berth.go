@@ -1,7 +1,6 @@
 // Package berth gives a machine its place on the host: a user id that nothing else
 // has, a record in the journal, a cgroup, and the socket where its vsock ports are
-// reached. Machines that are booted and those that are restored
-// have the same.
+// reached. Machines that are booted and those that are restored have the same.
 //
 //	step            given back by Close, in reverse order
 //	user id
@@ -76,7 +75,6 @@ type Spec struct {
 type Berth struct {
 	ID  string
 	UID uint32 // user and group id
-	Dir string // for files without a name
 	// Cgroup is nil where the host has no cgroup v2. It is open until Close: a process
 	// beside the machine's may be born in it later.
 	Cgroup *os.File
@@ -101,7 +99,7 @@ type undoStep struct {
 
 // Take makes a berth. After an error nothing is left.
 func (y *Yard) Take(spec Spec) (_ *Berth, err error) {
-	b := &Berth{ID: spec.ID, Dir: y.Dir(), yard: y}
+	b := &Berth{ID: spec.ID, yard: y}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.Close(context.Background()))
@@ -197,6 +195,9 @@ func (b *Berth) Close(ctx context.Context) error {
 	})
 	return b.closeErr
 }
+
+// Dir is the yard's.
+func (b *Berth) Dir() string { return b.yard.Dir() }
 
 // Dir is where machines' records are: a place for files without a name.
 func (y *Yard) Dir() string { return y.journal.Dir() }

@@ -42,7 +42,7 @@ func (m *Machine) materialise(ctx context.Context) (spec vmmproc.Spec, handed []
 		{&image, func() (*os.File, error) { return b.cfg.Assets.Image(m.spec.Image) }},
 		{&template, func() (*os.File, error) { return ScratchTemplate(ctx, m.spec.DiskBytes) }},
 		{&disk, func() (*os.File, error) {
-			return own(m.spec.Disk, func() (*os.File, error) { return ScratchDisk(m.berth.Dir, m.spec.DiskBytes) })
+			return own(m.spec.Disk, func() (*os.File, error) { return ScratchDisk(m.berth.Dir(), m.spec.DiskBytes) })
 		}},
 		{&spec.KVM, func() (*os.File, error) { return os.OpenFile("/dev/kvm", os.O_RDWR, 0) }},
 		{&spec.Memory, func() (*os.File, error) {

@@ -156,7 +156,7 @@ func (s *saving) prepare() (err error) {
 	if s.memory, err = layer.NewMemfd("thaw-overlay", int64(memory)); err != nil {
 		return err
 	}
-	s.top, err = boot.ScratchDisk(s.m.shell.berth.Dir, im.diskSize)
+	s.top, err = boot.ScratchDisk(s.m.shell.berth.Dir(), im.diskSize)
 	s.clock.done("prepare")
 	return err
 }

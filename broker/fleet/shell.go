@@ -51,7 +51,7 @@ func (f *Fleet) newShell(ctx context.Context, c Class, diskSize int64, rings boo
 			f.logLeft(b.ID, b.Close(context.WithoutCancel(ctx)))
 		}
 	}()
-	if s.top, err = boot.ScratchDisk(b.Dir, diskSize); err != nil {
+	if s.top, err = boot.ScratchDisk(b.Dir(), diskSize); err != nil {
 		return nil, err
 	}
 	b.OnClose("disk", func() error { return s.setTop(nil) })
