@@ -34,9 +34,9 @@ type FreezeRequest struct {
 	// DropCaches writes the disks' data back and drops all cached files, so
 	// that a template holds none of it. It may take seconds.
 	DropCaches bool `cbor:"2,keyasint,omitempty"`
-	// ReportFree puts the code of what runs on huge pages, brings free memory into large pieces, reports those to the host
-	// where the kernel can do it at once, and tells how much there is: the host then
-	// takes it by the balloon, and gives it back.
+	// ReportFree puts the code of what runs on huge pages, brings free memory into
+	// large pieces, reports those to the host where the kernel can do it at once, and
+	// tells how much there is: the host then takes it by the balloon, and gives it back.
 	ReportFree bool `cbor:"3,keyasint,omitempty"`
 }
 

@@ -13,9 +13,9 @@ import (
 const hugeSize = 2 << 20
 
 // Collapse turns the ranges of 2 MiB of the memfd f that are at least four fifths
-// data (pageindex.HugeFrom) into huge pages (MADV_COLLAPSE, which works with shmem huge pages set to
-// "never" too), and returns how many. Mapping it faults a range at a time then. A
-// kernel that refuses leaves a range as it is: that is no error.
+// data (pageindex.HugeFrom) into huge pages (MADV_COLLAPSE, which works with shmem huge
+// pages set to "never" too), and returns how many. Mapping it faults a range at a time
+// then. A kernel that refuses leaves a range as it is: that is no error.
 func Collapse(f *os.File, size int64) (int, error) {
 	whole := size / hugeSize * hugeSize
 	if whole == 0 {

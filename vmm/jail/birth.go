@@ -30,7 +30,8 @@ const ProgramName = "thaw-vmm"
 // be there before any code of the program runs. The new process is a child of the caller's *parent*, and dies with the
 // thread of that which started the caller. The pidfd is the caller's.
 //
-// The error is of the start itself; after one that wraps [ErrAway] nothing more can be started. A step that fails later ends the process, and its text is on Stderr.
+// The error is of the start itself; after one that wraps [ErrAway] nothing more can be started. A step that fails later
+// ends the process, and its text is on Stderr.
 func Bear(p Parent) (pid, pidfd int, err error) {
 	var gate [2]int // closed without a byte when we die: then the child ends
 	if err := unix.Pipe2(gate[:], unix.O_CLOEXEC); err != nil {
