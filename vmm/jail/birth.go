@@ -3,6 +3,7 @@ package jail
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -33,14 +34,16 @@ const ProgramName = "thaw-vmm"
 // The error is of the start itself; after one that wraps [ErrAway] nothing more can be started. A step that fails later
 // ends the process, and its text is on Stderr.
 func Bear(p Parent) (pid, pidfd int, err error) {
-	var gate [2]int // closed without a byte when we die: then the child ends
-	if err := unix.Pipe2(gate[:], unix.O_CLOEXEC); err != nil {
-		return 0, -1, fmt.Errorf("jail: make pipe: %w", err)
-	}
-	defer unix.Close(gate[0])
-	defer unix.Close(gate[1])
-	calls, err := p.calls(gate[0])
+	// Our end of the gate is closed without a byte when we die: then the child ends. Its own end is closed by the exec.
+	gate, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
+		return 0, -1, fmt.Errorf("jail: make gate: %w", err)
+	}
+	ours := gate[0]
+	defer unix.Close(ours)
+	calls, err := p.calls(ours, gate[1])
+	if err != nil {
+		unix.Close(gate[1])
 		return 0, -1, err
 	}
 	pidfd = -1
@@ -51,17 +54,24 @@ func Bear(p Parent) (pid, pidfd int, err error) {
 		}
 		return nil
 	})
+	unix.Close(gate[1])
 	if pidfd < 0 {
 		return 0, -1, err
 	}
 	if err == nil {
-		err = p.open(pid, gate[1])
+		err = p.open(pid, ours)
 	}
 	if err != nil {
 		unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0) // it waits at the gate; whoever holds the pidfd reaps it
-		return pid, pidfd, err
 	}
-	return pid, pidfd, nil
+	// Until the child's end is closed the list is in use.
+	for b := make([]byte, 1); ; {
+		if _, e := unix.Read(ours, b); e != unix.EINTR {
+			break
+		}
+	}
+	runtime.KeepAlive(calls)
+	return pid, pidfd, err
 }
 
 // open gives the child its ids and lets it go on.
@@ -81,14 +91,16 @@ func (p *Parent) open(pid, gate int) error {
 	return nil
 }
 
-// calls are what the child does, in order: system calls and nothing else, since it is one thread of a program that has
-// several. A call whose result is another than it should be ends the child.
-func (p *Parent) calls(gate int) (*callList, error) {
+// calls are what the child does, in order: system calls and nothing else, since it has only registers of its own. A call
+// whose result is another than it should be ends the child. ours and gate are the ends of the gate.
+func (p *Parent) calls(ours, gate int) (*callList, error) {
 	last, err := lastCapability()
 	if err != nil {
 		return nil, err
 	}
 	l := &callList{}
+	// The copy of our end would keep the gate from closing.
+	l.add("close gate", 0, unix.SYS_CLOSE, l.number(ours))
 	// Ids are there when the gate opens.
 	l.add("wait for ids", 1, unix.SYS_READ, l.number(gate), l.buffer(1), 1)
 	// A clean table first: later texts of errors go to the pipe. Everything else is closed by the exec.

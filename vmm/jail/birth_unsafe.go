@@ -21,6 +21,7 @@ type call struct {
 type callList struct {
 	calls []call
 	keep  []any // on the heap: where an address stays what it is
+	pidfd int32 // of the child
 	err   error
 }
 
@@ -71,14 +72,13 @@ type cloneArgs struct {
 	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
 }
 
-// clone makes a process that makes the calls. It is a copy of this one with one thread, in which the Go runtime does not
-// work: no allocation, no growing stack, no lock, no signal. So all signals are blocked meanwhile, and the child stays
-// within run.
+// clone makes a process that makes the calls. It has this one's memory, of which a copy would take longer than all else, but
+// neither a stack nor the Go runtime: nothing but the calls, and no signal, so all are blocked. The list must be kept until
+// it has become another program, or has ended.
 func clone(cgroup int, l *callList) (pid, pidfd int, errno unix.Errno) {
-	fd := new(int32)
-	*fd = -1
+	l.pidfd = -1
 	// A child of our parent: PDEATHSIG and wait are that one's. The signal of its end is ours then (clone(2)).
-	args := &cloneArgs{flags: namespaces | unix.CLONE_PARENT | unix.CLONE_PIDFD, pidfd: uint64(uintptr(unsafe.Pointer(fd)))}
+	args := &cloneArgs{flags: namespaces | unix.CLONE_VM | unix.CLONE_PARENT | unix.CLONE_PIDFD, pidfd: uint64(uintptr(unsafe.Pointer(&l.pidfd)))}
 	if cgroup >= 0 {
 		args.flags |= unix.CLONE_INTO_CGROUP
 		args.cgroup = uint64(cgroup)
@@ -87,38 +87,12 @@ func clone(cgroup int, l *callList) (pid, pidfd int, errno unix.Errno) {
 	defer runtime.UnlockOSThread()
 	all, before := ^uint64(0), uint64(0)
 	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&all)), uintptr(unsafe.Pointer(&before)), 8, 0, 0)
-	r, errno := run(args, l.calls)
+	r, e := clone3(unsafe.Pointer(args), unsafe.Sizeof(*args), &l.calls[0], uintptr(len(l.calls)))
 	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&before)), 0, 8, 0, 0)
-	runtime.KeepAlive(l)
-	runtime.KeepAlive(args)
-	return int(r), int(*fd), errno
+	return int(r), int(l.pidfd), unix.Errno(e)
 }
 
-// run is clone without its surroundings. It returns in the parent only.
+// clone3 is the system call. The child makes the calls; it returns in the parent only.
 //
-//go:nosplit
-//go:norace
-//go:noinline
-func run(args *cloneArgs, calls []call) (pid uintptr, errno unix.Errno) {
-	pid, _, errno = syscall.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(args)), unsafe.Sizeof(*args), 0)
-	if errno != 0 || pid != 0 {
-		return pid, errno
-	}
-	for i := range calls {
-		c := &calls[i]
-		r, _, e := syscall.RawSyscall6(c.number, c.args[0], c.args[1], c.args[2], c.args[3], c.args[4], 0)
-		if e == 0 && r == c.want {
-			continue
-		}
-		text := c.failed
-		for at := len(text) - 2; e > 0; e /= 10 { // "000\n"
-			text[at] += byte(e % 10)
-			at--
-		}
-		syscall.RawSyscall(unix.SYS_WRITE, 2, uintptr(unsafe.Pointer(&text[0])), uintptr(len(text)))
-		break
-	}
-	for {
-		syscall.RawSyscall(unix.SYS_EXIT_GROUP, 1, 0, 0)
-	}
-}
+//go:noescape
+func clone3(args unsafe.Pointer, size uintptr, calls *call, n uintptr) (pid, errno uintptr)

@@ -1,7 +1,7 @@
 // Package spawner is a small process that starts the daemon's machines.
 //
-// A process in new namespaces begins as a copy of the one that starts it, page tables and all, and the copy costs what
-// the original is large: milliseconds for a daemon. So the daemon has thaw-vmm run a second time, unjailed, with nothing
+// Until its exec a process in new namespaces has the memory of the one that starts it: the daemon's would hold what is
+// every tenant's, and a copy of it costs milliseconds. So the daemon has thaw-vmm run a second time, unjailed, with nothing
 // in it but this. What it starts are the daemon's own children (CLONE_PARENT), not its: they live on without it, and die
 // with the daemon.
 //
