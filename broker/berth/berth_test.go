@@ -162,7 +162,10 @@ func TestTakeAndClose(t *testing.T) {
 	if err := a.Close(t.Context()); err != nil || fmt.Sprint(order) != "[second first]" {
 		t.Errorf("closed %v, %v", order, err)
 	}
-	for _, path := range []string{filepath.Join(a.Dir(), "a.json"), y.sockets.path("a"), filepath.Join(root, cgroupParent, "a")} {
+	if n := y.journal.Machines(); n != 1 {
+		t.Errorf("%d machines in the journal, want the other", n)
+	}
+	for _, path := range []string{y.sockets.path("a"), filepath.Join(root, cgroupParent, "a")} {
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is left: %v", path, err)
 		}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,7 +26,6 @@ import (
 type rig struct {
 	*Fleet
 	t       testing.TB
-	dir     string
 	journal *journal.Journal
 
 	mu      sync.Mutex
@@ -58,8 +56,8 @@ func newRigIn(t testing.TB, dir string, change func(*Config)) *rig {
 	} else {
 		f.Close()
 	}
-	r := &rig{t: t, dir: dir}
-	if r.journal, err = journal.Open(r.dir); err != nil {
+	r := &rig{t: t}
+	if r.journal, err = journal.Open(dir); err != nil {
 		t.Fatal(err)
 	}
 	s, err := store.Open(store.Options{Root: storeDir, Folder: fold.Disks{}})
@@ -105,18 +103,8 @@ func newRigIn(t testing.TB, dir string, change func(*Config)) *rig {
 // left checks how many machines and shells the journal knows.
 func (r *rig) left(want int) {
 	r.t.Helper()
-	entries, err := os.ReadDir(r.dir)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	n := 0
-	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), ".json") {
-			n++
-		}
-	}
-	if n != want {
-		r.t.Errorf("%d machines in the journal, want %d: %v", n, want, entries)
+	if n := r.journal.Machines(); n != want {
+		r.t.Errorf("%d machines in the journal, want %d", n, want)
 	}
 }
 

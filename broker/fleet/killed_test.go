@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -77,7 +76,6 @@ func killDaemon(t *testing.T, dir string, after time.Duration) {
 			t.Fatalf("processes %v go on without their daemon", vmms(t))
 		}
 	}
-	cgroups := recordedCgroups(t, dir)
 	j, err := journal.Open(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -91,10 +89,11 @@ func killDaemon(t *testing.T, dir string, after time.Duration) {
 		if l.Err != nil {
 			t.Errorf("%s: %v", l.ID, l.Err)
 		}
-	}
-	for _, c := range cgroups {
-		if _, err := os.Stat(c); err == nil {
-			t.Errorf("cgroup %s is left", c)
+		if l.Cgroup == "" {
+			continue
+		}
+		if _, err := os.Stat(l.Cgroup); err == nil {
+			t.Errorf("cgroup %s is left", l.Cgroup)
 		}
 	}
 	r := newRigIn(t, dir, nil)
@@ -163,27 +162,4 @@ func vmms(t *testing.T) (pids []string) {
 		}
 	}
 	return pids
-}
-
-// recordedCgroups lists the cgroups that a journal names.
-func recordedCgroups(t *testing.T, dir string) (list []string) {
-	t.Helper()
-	records, err := filepath.Glob(filepath.Join(dir, "*.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range records {
-		b, err := os.ReadFile(path)
-		var r journal.Record
-		if err == nil {
-			err = json.Unmarshal(b, &r)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.Cgroup != "" {
-			list = append(list, r.Cgroup)
-		}
-	}
-	return list
 }

@@ -1,25 +1,24 @@
 // Package journal remembers on disk which processes and cgroups belong to running
 // machines, so that a daemon that was killed can clean up at its next start.
 //
-// There is one record for each machine (ID.json), which is one page of the file system's
-// cache: so a daemon that is killed while it writes leaves the old one, the new one, or an
-// empty file, which is none. (To write it aside and rename it takes an inode for each
-// machine more, as a directory for each would, and ext4 without a journal looks at each
-// inode that was deleted within the last minute before it gives one out.) The daemon's lock
-// on the state directory makes sure that a machine found here belongs to a daemon that is
-// gone. A process is only ever killed through a pidfd, after its start time has been
-// compared: a number that was given to another process since is left alone.
+// There is one record for each machine, all in one file: each has a slot of one page,
+// which the next machine gets when it has ended. A record is written with one system call
+// into one page of the file system's cache, so that a daemon that is killed meanwhile
+// leaves the old or the new one; a checksum tells what a power failure has left of it,
+// after which there is nothing to clean up. (A file for each machine takes an inode, and
+// ext4 without a journal looks at each inode that was deleted within the last minute before
+// it gives one out.) The daemon's lock on the state directory makes sure that a machine
+// found here belongs to a daemon that is gone. A process is only ever killed through a
+// pidfd, after its start time has been compared: a number that was given to another process
+// since is left alone.
 package journal
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,23 +26,17 @@ import (
 // ErrInUse is returned by Open when another daemon has the directory.
 var ErrInUse = errors.New("journal: state directory is used by another daemon")
 
-const suffix = ".json"
-
-// recordSize is the length of a record, in bytes: what is short of it is blanks.
-const recordSize = 4096
-
-// Record is what must be undone for one machine.
-type Record struct {
-	PID       int    `json:"pid"`              // of thaw-vmm; 0 before it is started
-	StartTime uint64 `json:"start_time"`       // in clock ticks since boot, proc(5) field 22
-	BootID    string `json:"boot_id"`          // of the boot that StartTime counts from
-	Cgroup    string `json:"cgroup,omitempty"` // absolute path of the machine's cgroup
-}
-
-// Journal is a locked directory of machines.
+// Journal is a locked directory with the records of machines. It is safe for several
+// goroutines; what is done to one machine is done by one at a time.
 type Journal struct {
-	dir  string
-	lock *os.File
+	dir     string
+	lock    *os.File
+	records *os.File
+
+	mu    sync.Mutex
+	slots map[string]int64 // protected by mu; by machine
+	free  []int64          // protected by mu; slots below next that hold no record
+	next  int64            // protected by mu; first slot that was never used
 }
 
 // Open locks dir, making it if need be.
@@ -62,49 +55,77 @@ func Open(dir string) (*Journal, error) {
 		}
 		return nil, fmt.Errorf("journal: lock: %w", err)
 	}
-	return &Journal{dir: dir, lock: lock}, nil
+	j := &Journal{dir: dir, lock: lock, slots: map[string]int64{}}
+	if err := j.openRecords(); err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return j, nil
+}
+
+func (j *Journal) openRecords() error {
+	f, err := os.OpenFile(filepath.Join(j.dir, "records"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("journal: open records: %w", err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return fmt.Errorf("journal: look at records: %w", err)
+	}
+	// What is there is left alone until Reclaim has seen it.
+	j.records, j.next = f, (info.Size()+recordSize-1)/recordSize
+	return nil
 }
 
 // Dir is the journal's directory.
 func (j *Journal) Dir() string { return j.dir }
 
 // Close gives the lock back.
-func (j *Journal) Close() error { return j.lock.Close() }
+func (j *Journal) Close() error { return errors.Join(j.records.Close(), j.lock.Close()) }
 
-// Create makes the record of a new machine, which says nothing yet.
+// Create gives a new machine a place for its record, which says nothing yet.
 func (j *Journal) Create(id string) error {
 	if !validID(id) {
 		return fmt.Errorf("journal: invalid machine id %q", id)
 	}
-	f, err := os.OpenFile(j.path(id), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("journal: make record: %w", err)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if _, ok := j.slots[id]; ok {
+		return fmt.Errorf("journal: there is a machine %q", id)
 	}
-	return f.Close()
+	if n := len(j.free); n > 0 {
+		j.slots[id], j.free = j.free[n-1], j.free[:n-1]
+		return nil
+	}
+	j.slots[id] = j.next
+	j.next++
+	return nil
 }
 
-func (j *Journal) path(id string) string { return filepath.Join(j.dir, id+suffix) }
-
-func validID(id string) bool {
-	return id != "" && !strings.ContainsAny(id, "/\x00") && id[0] != '.'
+// slot is where a machine's record is.
+func (j *Journal) slot(id string) (int64, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	slot, ok := j.slots[id]
+	return slot, ok
 }
 
 // Write puts down the record of a machine, in the place of the one that there is.
 func (j *Journal) Write(id string, r Record) error {
-	b, err := json.Marshal(r)
+	slot, ok := j.slot(id)
+	if !ok {
+		return fmt.Errorf("journal: there is no machine %q", id)
+	}
+	b, err := encode(entry{id, r})
 	if err != nil {
-		return fmt.Errorf("journal: encode record: %w", err)
+		return err
 	}
-	if len(b) > recordSize {
-		return fmt.Errorf("journal: record of %d bytes is longer than %d", len(b), recordSize)
-	}
-	b = append(b, bytes.Repeat([]byte{' '}, recordSize-len(b))...)
-	f, err := os.OpenFile(j.path(id), os.O_WRONLY, 0)
-	if err != nil {
-		return fmt.Errorf("journal: open record: %w", err)
-	}
-	_, err = f.WriteAt(b, 0)
-	if err = errors.Join(err, f.Close()); err != nil {
+	return j.put(slot, b)
+}
+
+func (j *Journal) put(slot int64, b []byte) error {
+	if _, err := j.records.WriteAt(b, slot*recordSize); err != nil {
 		return fmt.Errorf("journal: write record: %w", err)
 	}
 	return nil
@@ -112,84 +133,42 @@ func (j *Journal) Write(id string, r Record) error {
 
 // Remove forgets a machine.
 func (j *Journal) Remove(id string) error {
-	if !validID(id) {
-		return fmt.Errorf("journal: invalid machine id %q", id)
+	slot, ok := j.slot(id)
+	if !ok {
+		return nil
 	}
-	if err := os.Remove(j.path(id)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("journal: remove machine: %w", err)
+	return j.clear(id, slot)
+}
+
+var noRecord [recordSize]byte
+
+// clear empties a slot, and then lets another machine have it.
+func (j *Journal) clear(id string, slot int64) error {
+	if err := j.put(slot, noRecord[:]); err != nil {
+		return err
 	}
+	j.release(id, slot)
 	return nil
 }
 
-// Leftover is a machine that an earlier daemon left.
-type Leftover struct {
-	ID     string
-	Killed bool  // a process was found and killed
-	Err    error // what could not be undone; the record stays for the next try
+func (j *Journal) release(id string, slot int64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.slots, id)
+	j.free = append(j.free, slot)
 }
 
-// Reclaim undoes every machine in the journal. It is for the start, before any
-// machine of this daemon exists.
-func (j *Journal) Reclaim() ([]Leftover, error) {
-	entries, err := os.ReadDir(j.dir)
-	if err != nil {
-		return nil, fmt.Errorf("journal: list machines: %w", err)
-	}
-	var out []Leftover
-	for _, e := range entries {
-		id, ok := strings.CutSuffix(e.Name(), suffix)
-		if !ok {
-			continue
-		}
-		l := Leftover{ID: id}
-		l.Killed, l.Err = j.reclaim(id)
-		out = append(out, l)
-	}
-	return out, nil
+// keep leaves a slot to a machine of an earlier daemon.
+func (j *Journal) keep(id string, slot int64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.slots[id] = slot
 }
 
-func (j *Journal) reclaim(id string) (killed bool, err error) {
-	r, err := readRecord(j.path(id))
-	if err != nil {
-		return false, err
-	}
-	if killed, err = killRecorded(r); err != nil {
-		return killed, err
-	}
-	if err := RemoveCgroup(r.Cgroup); err != nil {
-		return killed, err
-	}
-	return killed, j.Remove(id)
-}
-
-func readRecord(path string) (Record, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return Record{}, fmt.Errorf("journal: open record: %w", err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, recordSize+1))
-	if err != nil {
-		return Record{}, fmt.Errorf("journal: read record: %w", err)
-	}
-	return parseRecord(b)
-}
-
-// parseRecord decodes and checks a record. One that was not written, or whose content the
-// host's power did not leave, says nothing: there is no process of it.
-func parseRecord(b []byte) (Record, error) {
-	var r Record
-	if len(b) > recordSize {
-		return r, fmt.Errorf("journal: record is longer than %d bytes", recordSize)
-	}
-	if len(bytes.Trim(b, "\x00")) == 0 {
-		return r, nil
-	}
-	if err := json.Unmarshal(b, &r); err != nil {
-		return r, fmt.Errorf("journal: decode record: %w", err)
-	}
-	if r.PID < 0 || r.PID == 1 || (r.Cgroup != "" && !filepath.IsAbs(r.Cgroup)) {
-		return r, fmt.Errorf("journal: record of pid %d and cgroup %q makes no sense", r.PID, r.Cgroup)
-	}
-	return r, nil
+// Machines counts those that were created and not removed, by this daemon or, once
+// Reclaim has seen them, by earlier ones.
+func (j *Journal) Machines() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.slots)
 }

@@ -1,11 +1,17 @@
 package journal
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func open(t *testing.T) *Journal {
@@ -16,6 +22,38 @@ func open(t *testing.T) *Journal {
 	}
 	t.Cleanup(func() { j.Close() })
 	return j
+}
+
+// again is the journal as a later daemon opens it.
+func again(t *testing.T, j *Journal) *Journal {
+	t.Helper()
+	j.Close()
+	later, err := Open(j.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { later.Close() })
+	return later
+}
+
+// entries lists the records on disk, and fails for one that is damaged.
+func entries(t *testing.T, j *Journal) (list []entry) {
+	t.Helper()
+	b, err := os.ReadFile(j.records.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for page := range slices.Chunk(b, recordSize) {
+		e, err := decode(page)
+		if errors.Is(err, errNoRecord) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, e)
+	}
+	return list
 }
 
 func sleeper(t *testing.T) *exec.Cmd {
@@ -49,12 +87,13 @@ func TestReclaimKillsTheRecordedProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A child of this test stays a zombie until it is waited for, but its pidfd is readable.
+	j = again(t, j)
 	got, err := j.Reclaim()
 	if err != nil || len(got) != 1 || !got[0].Killed || got[0].Err != nil {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	if _, err := os.Stat(j.path("vm1")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("record: %v", err)
+	if l := entries(t, j); len(l) != 0 || j.Machines() != 0 {
+		t.Errorf("left %+v, %d machines", l, j.Machines())
 	}
 	if err := cmd.Wait(); err == nil {
 		t.Error("the process ended by itself")
@@ -79,7 +118,7 @@ func TestReclaimLeavesOthersAlone(t *testing.T) {
 			if err := j.Write("vm", r); err != nil {
 				t.Fatal(err)
 			}
-			got, err := j.Reclaim()
+			got, err := again(t, j).Reclaim()
 			if err != nil || len(got) != 1 || got[0].Killed || got[0].Err != nil {
 				t.Errorf("%+v, %v", got, err)
 			}
@@ -90,30 +129,51 @@ func TestReclaimLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-func TestReclaimWithoutAndWithABadRecord(t *testing.T) {
+// page is a record of that content, with a checksum that is right.
+func page(content string) []byte {
+	b := append(bytes.Repeat([]byte{' '}, sumSize), content...)
+	b = append(b, bytes.Repeat([]byte{' '}, recordSize-len(b))...)
+	copy(b, checksum(b))
+	return b
+}
+
+// Of a daemon that was killed before it wrote there is nothing. What a power failure, or
+// whatever else, has left half of is told of once, and stands in nobody's way.
+func TestReclaimOfWhatIsNoRecord(t *testing.T) {
 	j := open(t)
-	for _, id := range []string{"none", "bad", "empty", "lost"} {
-		if err := j.Create(id); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.WriteFile(j.path("bad"), []byte(`{"pid":`), 0o600); err != nil {
+	old, err := encode(entry{"old", Record{Cgroup: "/" + strings.Repeat("old/", 300)}})
+	if err != nil {
 		t.Fatal(err)
 	}
-	// Of a daemon that was killed before it wrote, and of a host whose power failed.
-	for id, content := range map[string][]byte{"empty": nil, "lost": make([]byte, recordSize)} {
-		if err := os.WriteFile(j.path(id), content, 0o600); err != nil {
+	half, err := encode(entry{"new", Record{PID: 42, Cgroup: "/new"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(half[512:], old[512:])
+	bad := [][]byte{half, page(`{"pid":`), page(`{"id":"x","pid":1}`), page(`{"id":"","pid":42}`), page(`{"id":"x","cgroup":"y"}`), []byte("cut off")}
+	for slot, b := range bad {
+		if err := j.put(int64(slot), b); err != nil {
 			t.Fatal(err)
 		}
 	}
+	if err := j.put(int64(len(bad))+1, noRecord[:]); err != nil { // and a hole before it
+		t.Fatal(err)
+	}
+	if err := j.Create("created and no more"); err != nil {
+		t.Fatal(err)
+	}
+	j = again(t, j)
 	got, err := j.Reclaim()
-	if err != nil || len(got) != 4 || got[0].ID != "bad" || got[0].Err == nil {
+	if err != nil || len(got) != len(bad) {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	for _, l := range got[1:] {
-		if l.Err != nil || l.Killed {
+	for _, l := range got {
+		if l.ID != "" || l.Err == nil || l.Killed {
 			t.Errorf("%+v", l)
 		}
+	}
+	if len(j.free) != len(bad)+2 || j.Machines() != 0 {
+		t.Errorf("%d slots are free, %d machines", len(j.free), j.Machines())
 	}
 }
 
@@ -127,15 +187,146 @@ func TestRecordIsReplaced(t *testing.T) {
 		if err := j.Write("vm", want); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := readRecord(j.path("vm")); err != nil || got != want {
-			t.Errorf("%+v, %v, want %+v", got, err, want)
+		if got := entries(t, j); len(got) != 1 || got[0] != (entry{"vm", want}) {
+			t.Errorf("%+v, want %+v", got, want)
 		}
 	}
 	if err := j.Write("vm", Record{Cgroup: "/" + strings.Repeat("x", recordSize)}); err == nil {
 		t.Error("a record that is too long was taken")
 	}
-	if got, err := readRecord(j.path("vm")); err != nil || got.PID != 42 {
-		t.Errorf("after one that was refused: %+v, %v", got, err)
+	if got := entries(t, j); len(got) != 1 || got[0].PID != 42 {
+		t.Errorf("after one that was refused: %+v", got)
+	}
+}
+
+// A machine gets the slot of one that has ended, and nothing of its record.
+func TestSlotsAreUsedAgain(t *testing.T) {
+	j := open(t)
+	for _, id := range []string{"a", "b"} {
+		if err := j.Create(id); err != nil {
+			t.Fatal(err)
+		}
+		if err := j.Write(id, Record{PID: 40, Cgroup: "/" + id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := j.Create("a"); err == nil {
+		t.Error("the same machine twice")
+	}
+	for range 100 {
+		if err := j.Remove("a"); err != nil {
+			t.Fatal(err)
+		}
+		if err := j.Write("a", Record{}); err == nil {
+			t.Error("wrote of a machine that is gone")
+		}
+		if err := j.Create("a"); err != nil {
+			t.Fatal(err)
+		}
+		if got := entries(t, j); len(got) != 1 || got[0].ID != "b" {
+			t.Fatalf("before a machine's first record: %+v", got)
+		}
+		if err := j.Write("a", Record{PID: 41, Cgroup: "/again"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if info, err := j.records.Stat(); err != nil || info.Size() != 2*recordSize {
+		t.Errorf("%d bytes for two machines, %v", info.Size(), err)
+	}
+	if got := entries(t, j); len(got) != 2 || got[0].Cgroup != "/again" || got[1].Cgroup != "/b" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// What cannot be undone stays, also while machines come and go.
+func TestLeftoverStays(t *testing.T) {
+	j := open(t)
+	if err := j.Create("left"); err != nil {
+		t.Fatal(err)
+	}
+	busy := t.TempDir() // no cgroup: it is not empty
+	if err := os.WriteFile(filepath.Join(busy, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Write("left", Record{Cgroup: busy}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		j = again(t, j)
+		got, err := j.Reclaim()
+		if err != nil || len(got) != 1 || got[0].ID != "left" || got[0].Cgroup != busy || got[0].Err == nil {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		for _, id := range []string{"x", "y"} {
+			if err := errors.Join(j.Create(id), j.Write(id, Record{PID: 42})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if j.Machines() != 3 {
+			t.Errorf("%d machines", j.Machines())
+		}
+		if err := errors.Join(j.Remove("x"), j.Remove("y")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// writerDir has the test binary write records there until it is killed.
+const writerDir = "THAW_TEST_JOURNAL"
+
+func TestToBeKilled(t *testing.T) {
+	dir := os.Getenv(writerDir)
+	if dir == "" {
+		t.Skip("it is started by TestKilledWhileItWrites")
+	}
+	j, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Create("vm"); err != nil {
+		t.Fatal(err)
+	}
+	os.Stdout.WriteString("writes\n")
+	for n := 2; ; n++ {
+		if err := j.Write("vm", Record{PID: n, Cgroup: fmt.Sprint("/", n, strings.Repeat("/part", n%700), "/", n)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A daemon that is killed while it writes leaves one record, whole.
+func TestKilledWhileItWrites(t *testing.T) {
+	for range 10 {
+		dir := t.TempDir()
+		cmd := exec.Command(os.Args[0], "-test.run=^TestToBeKilled$")
+		cmd.Env = append(os.Environ(), writerDir+"="+dir)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(out, make([]byte, len("writes\n"))); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Millisecond)
+		cmd.Process.Kill()
+		cmd.Wait() // killed
+		j, err := Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := entries(t, j)
+		j.Close()
+		if len(got) > 1 {
+			t.Fatalf("%+v", got)
+		}
+		for _, e := range got {
+			if n := fmt.Sprint("/", e.PID); e.ID != "vm" || !strings.HasPrefix(e.Cgroup, n+"/") || !strings.HasSuffix(e.Cgroup, n) {
+				t.Errorf("%+v", e)
+			}
+		}
 	}
 }
 
@@ -145,18 +336,19 @@ func TestIDs(t *testing.T) {
 		if err := j.Create(id); err == nil {
 			t.Errorf("id %q is taken", id)
 		}
-		if err := j.Remove(id); err == nil {
-			t.Errorf("id %q is removed", id)
-		}
 	}
 }
 
 func FuzzRecord(f *testing.F) {
-	f.Add([]byte(`{"pid":42,"start_time":7,"boot_id":"b","cgroup":"/sys/fs/cgroup/thaw/x"}`))
-	f.Add([]byte(`{"pid":-1}`))
+	f.Add([]byte(`{"id":"x","pid":42,"start_time":7,"boot_id":"b","cgroup":"/sys/fs/cgroup/thaw/x"}`))
+	f.Add([]byte(`{"id":"x","pid":-1}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if r, err := parseRecord(b); err == nil && (r.PID < 0 || r.PID == 1) {
-			t.Errorf("accepted pid %d", r.PID)
+		e, err := decode(page(string(b[:min(len(b), recordSize-sumSize)])))
+		if err != nil {
+			return
+		}
+		if e.PID < 0 || e.PID == 1 || !validID(e.ID) {
+			t.Errorf("accepted %+v", e)
 		}
 	})
 }

@@ -1,0 +1,54 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Leftover is a machine that an earlier daemon left.
+type Leftover struct {
+	ID string // empty: the record was damaged, and is gone
+	Record
+	Killed bool  // a process was found and killed
+	Err    error // what could not be undone: the record stays for the next try
+}
+
+// Reclaim undoes every machine in the journal. It is for the start, before any
+// machine of this daemon exists.
+func (j *Journal) Reclaim() ([]Leftover, error) {
+	var out []Leftover
+	b := make([]byte, recordSize)
+	for slot := j.next - 1; slot >= 0; slot-- { // so that the first is the first to be used
+		n, err := j.records.ReadAt(b, slot*recordSize)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return out, fmt.Errorf("journal: read record: %w", err)
+		}
+		clear(b[n:])
+		e, err := decode(b)
+		if errors.Is(err, errNoRecord) {
+			j.release("", slot)
+			continue
+		}
+		l := Leftover{ID: e.ID, Record: e.Record}
+		if err == nil {
+			l.Killed, err = undo(e.Record)
+		}
+		// A damaged record is not kept: no later try would make more of it.
+		if err == nil || e.ID == "" {
+			err = errors.Join(err, j.clear(e.ID, slot))
+		} else {
+			j.keep(e.ID, slot)
+		}
+		l.Err = err
+		out = append(out, l)
+	}
+	return out, nil
+}
+
+func undo(r Record) (killed bool, err error) {
+	if killed, err = killRecorded(r); err != nil {
+		return killed, err
+	}
+	return killed, RemoveCgroup(r.Cgroup)
+}
