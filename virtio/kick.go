@@ -24,8 +24,10 @@ type Kick struct {
 	ended chan struct{} // closed when the goroutine is through with it
 
 	// Only the goroutine uses these.
-	watch int  // what it sleeps on beside the event, or noWatch
-	woke  bool // it was one of those that woke it
+	watch  int  // what it sleeps on beside the event, or noWatch
+	woke   bool // it was one of those that woke it
+	alone  bool // the goroutine has no other
+	served int  // times that a worker has looked at its queue while it was not alone
 
 	mu     sync.Mutex
 	worker *Worker // protected by mu; nil while nobody serves the queue
@@ -39,9 +41,9 @@ func NewKick() (*Kick, error) {
 	return g.NewKick()
 }
 
-// KickGroup is kicks that share a goroutine: for queues that seldom have work, since each
-// waits for the others' turns. A thread is memory that no other machine shares, and is made
-// and ended with each machine.
+// KickGroup is kicks that share a goroutine until one of them is busy, which gets one of its own: a thread is memory that no
+// other machine shares, and is made and ended with each machine, most of which live for a moment. Each kick waits for the
+// others' turns meanwhile.
 type KickGroup struct{ kicks []*Kick }
 
 // NewKick returns a kick of the group that nobody serves. Nobody will, and Close does not
@@ -57,7 +59,12 @@ func (g *KickGroup) NewKick() (*Kick, error) {
 }
 
 // Start starts the group's goroutine. It is called once, after the last NewKick.
-func (g *KickGroup) Start() { go sleep(g.kicks) }
+func (g *KickGroup) Start() {
+	for _, k := range g.kicks {
+		k.alone = len(g.kicks) == 1
+	}
+	go sleep(g.kicks)
+}
 
 // Fd is the descriptor, for registration with KVM.
 func (k *Kick) Fd() int { return k.event.Fd() }
@@ -94,14 +101,29 @@ func sleep(kicks []*Kick) {
 	for len(kicks) > 0 {
 		err := wait(kicks)
 		kicks = slices.DeleteFunc(kicks, func(k *Kick) bool {
-			if (k.woke || err != nil) && k.serve(err) {
+			switch {
+			case !k.woke && err == nil:
+				return false
+			case k.serve(err):
 				close(k.ended)
 				return true
+			case k.crowds():
+				k.alone = true
+				go sleep([]*Kick{k})
+				return true
+			default:
+				return false
 			}
-			return false
 		})
 	}
 }
+
+// busy is how often a queue is looked at before its kick gets a goroutine of its own: more often than those of a machine that
+// is restored, acknowledges and stands are.
+const busy = 64
+
+// crowds says whether the kick is too busy to share its goroutine.
+func (k *Kick) crowds() bool { return !k.alone && k.served >= busy }
 
 // serve gives the kick's worker its turn, and says whether that was the last one. err is
 // why there can be no other.
@@ -161,4 +183,4 @@ func wait(kicks []*Kick) error {
 }
 
 // sharedMost is how many kicks a goroutine has without a list that is made anew each time.
-const sharedMost = 8
+const sharedMost = 16

@@ -222,7 +222,14 @@ func (w *Worker) run() error {
 		if err != nil {
 			return err
 		}
-		if polls := w.worth != nil && w.worth(); !polls {
+		if !w.kick.alone {
+			if w.kick.served++; w.kick.crowds() {
+				// It goes on, and may poll, where nobody waits for it.
+				_ = w.kick.Signal() // fails for a closed descriptor only
+				break
+			}
+		}
+		if polls := w.kick.alone && w.worth != nil && w.worth(); !polls {
 			w.window = 0
 		} else if worked && w.window == 0 {
 			w.window = pollMin

@@ -174,10 +174,10 @@ func (m *Machine) connect() (err error) {
 	if m.generation, err = m.line(eventGSI); err != nil {
 		return err
 	}
-	var seldom virtio.KickGroup
-	defer seldom.Start()
+	var kicks virtio.KickGroup
+	defer kicks.Start()
 	for i := range m.slots {
-		if err := m.connectSlot(i, &seldom); err != nil {
+		if err := m.connectSlot(i, &kicks); err != nil {
 			return err
 		}
 	}

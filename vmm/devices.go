@@ -87,20 +87,15 @@ func (m *Machine) makeSlots() error {
 	return nil
 }
 
-// connectSlot gives slot i its interrupt line and its kicks. Those of queues that seldom
-// have work share a thread.
-func (m *Machine) connectSlot(i int, seldom *virtio.KickGroup) (err error) {
+// connectSlot gives slot i its interrupt line and its kicks, which are of a group.
+func (m *Machine) connectSlot(i int, kicks *virtio.KickGroup) (err error) {
 	s := &m.slots[i]
 	if s.line, err = m.line(firstVirtio + uint32(i)); err != nil {
 		return err
 	}
 	base := registerBase + uint64(i)*mmio.Size
 	for q := range s.queues {
-		newKick := virtio.NewKick
-		if s.name == "rng" || s.name == "balloon" || s.name == "vsock" && q == vsock.EventQueue {
-			newKick = seldom.NewKick
-		}
-		k, err := newKick()
+		k, err := kicks.NewKick()
 		if err != nil {
 			return err
 		}

@@ -32,8 +32,8 @@ const (
 	transmitQueue = 1
 	queueSize     = 256
 
-	// EventQueue has work only when connections end with a restore.
-	EventQueue = 2
+	// eventQueue has work only when connections end with a restore.
+	eventQueue = 2
 )
 
 // Limits of one device.

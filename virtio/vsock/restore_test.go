@@ -42,7 +42,7 @@ func (r *rig) silent(why string) {
 func (r *rig) event() {
 	r.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if _, n, ok := r.queues[EventQueue].Used(); ok {
+		if _, n, ok := r.queues[eventQueue].Used(); ok {
 			if n != eventSize {
 				r.t.Errorf("event of %d bytes", n)
 			}
@@ -54,11 +54,11 @@ func (r *rig) event() {
 
 // giveBack gives the device a buffer for an event.
 func (r *rig) giveBack() {
-	q := r.queues[EventQueue]
+	q := r.queues[eventQueue]
 	old := q.AvailIndex()
 	q.Add(q.Writable(eventSize))
 	if q.AvailEvent() == old { // a driver kicks no more often than it has to
-		r.kicks[EventQueue].Signal()
+		r.kicks[eventQueue].Signal()
 	}
 }
 
@@ -80,7 +80,7 @@ func TestRestoreTellsTheGuest(t *testing.T) {
 	}
 	late := r.ask(3)
 	time.Sleep(quiet)
-	if _, _, ok := r.queues[EventQueue].Used(); ok {
+	if _, _, ok := r.queues[eventQueue].Used(); ok {
 		t.Fatal("event while paused")
 	}
 	r.dev.Resume()
@@ -135,7 +135,7 @@ func TestRestoreWithoutConnections(t *testing.T) {
 	if _, err := fmt.Fscanf(early, "OK %d\n", new(uint32)); err != nil {
 		t.Error(err)
 	}
-	if r.queues[EventQueue].UsedIndex() != 0 {
+	if r.queues[eventQueue].UsedIndex() != 0 {
 		t.Error("an event for nothing")
 	}
 }
@@ -145,15 +145,15 @@ func TestEventWithoutBuffer(t *testing.T) {
 	r := newRig(t, nil)
 	r.dial(1, 1<<20)
 	s, queues := r.save()
-	q := &queues[EventQueue]
-	q.Next, q.Pushed = r.queues[EventQueue].AvailIndex(), r.queues[EventQueue].AvailIndex()
+	q := &queues[eventQueue]
+	q.Next, q.Pushed = r.queues[eventQueue].AvailIndex(), r.queues[eventQueue].AvailIndex()
 	r.restore(s, queues)
 	r.dev.Resume()
 	c := r.ask(2)
 	r.silent("before there was an event")
-	before := r.queues[EventQueue].UsedIndex()
+	before := r.queues[eventQueue].UsedIndex()
 	r.giveBack()
-	for end := time.Now().Add(patience); r.queues[EventQueue].UsedIndex() == before; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); r.queues[eventQueue].UsedIndex() == before; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the event is lost")
 		}

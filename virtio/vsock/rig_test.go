@@ -129,7 +129,7 @@ func (r *rig) activate(buffers int) {
 	for range buffers {
 		r.offer(r.queues[receiveQueue].Writable(rxSize))
 	}
-	event := r.queues[EventQueue]
+	event := r.queues[eventQueue]
 	event.Add(event.Writable(4))
 	event.Add(event.Writable(4))
 	r.active = a

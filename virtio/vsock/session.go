@@ -64,7 +64,7 @@ func newSession(d *Device, a virtio.Activation) *session {
 	if s.lost == 0 {
 		close(s.ready)
 	} else {
-		s.events = a.Start(EventQueue, &resetEvent{queue: a.Queues[EventQueue].Queue, interrupt: a.Interrupt, taken: s.ready})
+		s.events = a.Start(eventQueue, &resetEvent{queue: a.Queues[eventQueue].Queue, interrupt: a.Interrupt, taken: s.ready})
 	}
 	s.tasks.Go(s.sendReplies)
 	s.worker = a.Start(transmitQueue, s)
