@@ -2,6 +2,7 @@ package seccomp
 
 import (
 	"fmt"
+	"math"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
@@ -32,7 +33,8 @@ const x32 = 0x4000_0000
 //	        unlisted
 //
 // Each rule ends inside its own block, so that A is the call's number at the
-// start of every rule, and no conditional jump is longer than one alternative.
+// start of every rule, and no conditional jump is longer than one alternative, or
+// than the values that one argument may have.
 func (p *Policy) Compile() ([]bpf.RawInstruction, error) {
 	if err := p.check(); err != nil {
 		return nil, err
@@ -72,6 +74,9 @@ func ret(a Action) bpf.Instruction { return bpf.RetConstant{Val: uint32(a)} }
 
 // block decides one call.
 func (p *Policy) block(w When) []bpf.Instruction {
+	if code := p.oneOf(w); code != nil {
+		return code
+	}
 	var block []bpf.Instruction
 	for _, conditions := range w {
 		if len(conditions) == 0 {
@@ -80,6 +85,36 @@ func (p *Policy) block(w When) []bpf.Instruction {
 		block = append(block, alternative(conditions)...)
 	}
 	return append(block, ret(p.Refused))
+}
+
+// mostValues is how many values oneOf takes: no jump is longer than 255 instructions.
+const mostValues = 200
+
+// oneOf is block for alternatives that compare one argument with values: the argument is loaded once. Nil: they are others, or
+// the values do not have the same upper half.
+func (p *Policy) oneOf(w When) []bpf.Instruction {
+	if len(w) < 2 || len(w) > mostValues || len(w[0]) != 1 {
+		return nil
+	}
+	first := w[0][0]
+	for _, conditions := range w {
+		if len(conditions) != 1 {
+			return nil
+		}
+		if c := conditions[0]; c.Mask != math.MaxUint64 || c.Arg != first.Arg || c.Value>>32 != first.Value>>32 {
+			return nil
+		}
+	}
+	low := uint32(offArgs + 8*first.Arg)
+	code := []bpf.Instruction{
+		bpf.LoadAbsolute{Off: low + 4, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(first.Value >> 32), SkipFalse: uint8(len(w) + 1)},
+		bpf.LoadAbsolute{Off: low, Size: 4},
+	}
+	for i, conditions := range w {
+		code = append(code, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(conditions[0].Value), SkipTrue: uint8(len(w) - i)})
+	}
+	return append(code, ret(p.Refused), ret(Allow))
 }
 
 // alternative allows when all conditions are true, and else goes on behind

@@ -31,14 +31,12 @@ func Install(p *Policy, scope Scope) error {
 	if err != nil {
 		return err
 	}
-	return install(raw, scope)
+	return InstallProgram(raw, scope)
 }
 
-func install(raw []bpf.RawInstruction, scope Scope) error {
-	filter := make([]unix.SockFilter, len(raw))
-	for i, in := range raw {
-		filter[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
-	}
+// InstallProgram is [Install] of what [Policy.Compile] returned, maybe in another process. The preconditions are the same, and
+// that there is an instruction.
+func InstallProgram(raw []bpf.RawInstruction, scope Scope) error {
 	var flags uintptr
 	switch scope {
 	case ThisThread:
@@ -47,9 +45,10 @@ func install(raw []bpf.RawInstruction, scope Scope) error {
 	default:
 		return errors.New("seccomp: install: unknown scope")
 	}
-	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	// An instruction is laid out as in struct sock_filter (linux/filter.h).
+	program := unix.SockFprog{Len: uint16(len(raw)), Filter: (*unix.SockFilter)(unsafe.Pointer(&raw[0]))}
 	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&program)))
-	runtime.KeepAlive(filter)
+	runtime.KeepAlive(raw)
 	if errno != 0 {
 		return fmt.Errorf("seccomp: install: %w", errno)
 	}

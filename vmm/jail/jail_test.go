@@ -13,7 +13,7 @@ import (
 )
 
 // policies are both lists: a machine's, and that of a handler of write faults.
-var policies = map[string]*seccomp.Policy{"machine": &Policy, "handler": &HandlerPolicy}
+var policies = map[string]*seccomp.Policy{"machine": Policy(), "handler": HandlerPolicy()}
 
 // Every system call that the kernel may know, with arguments that are wrong for every condition.
 func TestUnlistedCallsKill(t *testing.T) {
@@ -50,7 +50,7 @@ func TestOtherInstructionSets(t *testing.T) {
 
 // What the policy leaves out on purpose is not let in by a slip of a number.
 func TestNotHere(t *testing.T) {
-	f := seccomptest.New(t, &Policy)
+	f := seccomptest.New(t, Policy())
 	for name, number := range map[string]uintptr{
 		"open": unix.SYS_OPEN, "openat": unix.SYS_OPENAT, "openat2": unix.SYS_OPENAT2, "socket": unix.SYS_SOCKET,
 		"connect": unix.SYS_CONNECT, "bind": unix.SYS_BIND, "execve": unix.SYS_EXECVE, "execveat": unix.SYS_EXECVEAT,
@@ -71,8 +71,8 @@ func TestNotHere(t *testing.T) {
 
 // KVM_RUN must be decided early: the kernel runs the filter for it every time.
 func TestRunIsFirst(t *testing.T) {
-	if Policy.Rules[0].Number != unix.SYS_IOCTL || Requests[0].Name != "KVM_RUN" {
-		t.Errorf("first rule is call %d, first request %s", Policy.Rules[0].Number, Requests[0].Name)
+	if Policy().Rules[0].Number != unix.SYS_IOCTL || Requests[0].Name != "KVM_RUN" {
+		t.Errorf("first rule is call %d, first request %s", Policy().Rules[0].Number, Requests[0].Name)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestRulesNameTheirCallers(t *testing.T) {
 	for p := range strings.FieldsSeq(string(out)) {
 		known[strings.TrimPrefix(p, "thaw/")] = true
 	}
-	for _, r := range slices.Concat(Policy.Rules, HandlerPolicy.Rules) {
+	for _, r := range slices.Concat(Policy().Rules, HandlerPolicy().Rules) {
 		for clause := range strings.SplitSeq(r.Why, "; ") {
 			callers, _, _ := strings.Cut(clause, ":")
 			for c := range strings.SplitSeq(callers, ", ") {

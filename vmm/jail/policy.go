@@ -18,14 +18,16 @@ const Handler = 1000
 const threadFlags = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_SYSVSEM |
 	unix.CLONE_THREAD | unix.CLONE_SETTLS
 
-// Policy is the one list for all threads. A violation kills the process, so that the parent sees SIGSYS; the kernel
+// Policy returns the one list for all threads of a machine's process, which installs it as it was compiled before (program.go).
+// A violation kills the process, so that the parent sees SIGSYS; the kernel
 // logs it as seccomp's actions_logged says (by default it does). KVM_RUN's rule stands first.
 //
 // Not here on purpose: open, openat, socket, connect, bind, execve, clone3, kill, ptrace, process_vm_*, mount, bpf,
 // io_uring, memfd_create, userfaultfd, mremap, mprotect, ftruncate, prlimit64, seccomp.
-var Policy = seccomp.Policy{
-	Unlisted: seccomp.Kill, Refused: seccomp.Kill,
-	Rules: append([]seccomp.Rule{
+//
+//go:generate go test -run ^TestProgram$ . -update
+func Policy() *seccomp.Policy {
+	return killing(append([]seccomp.Rule{
 		rule(unix.SYS_IOCTL, anyRequest(), "internal/kvm, internal/pagemap, internal/uffd: those of Requests"),
 
 		// Data.
@@ -63,14 +65,13 @@ var Policy = seccomp.Policy{
 		rule(unix.SYS_MMAP, seccomp.NoBits(2, unix.PROT_EXEC), "runtime: heap, stacks; internal/guestmem: guest memory; snapshot/memimage; internal/kvm: kvm_run; vmm: registers"),
 		rule(unix.SYS_MUNMAP, always, "runtime; internal/guestmem; internal/kvm; vmm"),
 		rule(unix.SYS_MADVISE, always, "runtime: heap; internal/guestmem, snapshot/memimage: pages given back and made ahead"),
-	}, goRuntime...),
+	}, goRuntime()...))
 }
 
-// HandlerPolicy is the list of a handler of write faults (package protect): it has two sockets, another process's
+// HandlerPolicy returns the list of a handler of write faults (package protect): it has two sockets, another process's
 // memory to read, and what comes to it by the one from that process.
-var HandlerPolicy = seccomp.Policy{
-	Unlisted: seccomp.Kill, Refused: seccomp.Kill,
-	Rules: append([]seccomp.Rule{
+func HandlerPolicy() *seccomp.Policy {
+	return killing(append([]seccomp.Rule{
 		rule(unix.SYS_IOCTL, seccomp.OneOf(1, 0xc018aa3f, 0xc020aa00, 0xc018aa06), "internal/uffd: UFFDIO_API, UFFDIO_REGISTER, UFFDIO_WRITEPROTECT"),
 		rule(unix.SYS_PPOLL, always, "vmm/protect: wait for faults and messages"),
 		rule(unix.SYS_READ, always, "internal/uffd: faults; runtime: poller's eventfd"),
@@ -85,31 +86,37 @@ var HandlerPolicy = seccomp.Policy{
 		rule(unix.SYS_MMAP, seccomp.NoBits(2, unix.PROT_EXEC), "runtime: heap, stacks"),
 		rule(unix.SYS_MUNMAP, always, "runtime"),
 		rule(unix.SYS_MADVISE, always, "runtime: heap"),
-	}, goRuntime...),
+	}, goRuntime()...))
+}
+
+func killing(rules []seccomp.Rule) *seccomp.Policy {
+	return &seccomp.Policy{Unlisted: seccomp.Kill, Refused: seccomp.Kill, Rules: rules}
 }
 
 // goRuntime is what Go's runtime needs in every program: threads, signals, time.
-var goRuntime = []seccomp.Rule{
-	rule(unix.SYS_FUTEX, always, "runtime: locks, sleeping threads"),
-	rule(unix.SYS_CLONE, seccomp.OneOf(0, threadFlags), "runtime: new threads, nothing else"),
-	rule(unix.SYS_EXIT, always, "runtime: end of a locked thread (vCPU)"),
-	rule(unix.SYS_EXIT_GROUP, always, "runtime: os.Exit, panic"),
-	rule(unix.SYS_SCHED_YIELD, always, "runtime: spinning threads"),
-	rule(unix.SYS_SIGALTSTACK, always, "runtime: signal stack of a new thread"),
-	rule(unix.SYS_RT_SIGACTION, always, "runtime: handlers, the default action before a fatal signal"),
-	rule(unix.SYS_RT_SIGPROCMASK, always, "runtime: new threads"),
-	rule(unix.SYS_RT_SIGRETURN, always, "runtime: return from a signal handler"),
-	// In our pid namespace the process is number 1: the condition makes "only itself" explicit.
-	rule(unix.SYS_TGKILL, seccomp.OneOf(0, 1), "runtime: preemption, a fatal signal; vmm: kick of a vCPU"),
-	rule(unix.SYS_GETPID, always, "runtime, vmm: tgkill"),
-	rule(unix.SYS_GETTID, always, "runtime: tgkill; vmm: kick of a vCPU"),
-	rule(unix.SYS_RESTART_SYSCALL, always, "kernel: a sleep that a stop and continue has interrupted"),
-	rule(unix.SYS_EPOLL_CTL, always, "runtime: poller"),
-	rule(unix.SYS_EPOLL_PWAIT, always, "runtime: poller"),
-	rule(unix.SYS_NANOSLEEP, always, "runtime: background threads"),
-	rule(unix.SYS_CLOCK_GETTIME, always, "runtime: hosts whose vDSO clock is off"),
-	rule(unix.SYS_GETRANDOM, always, "virtio/rng; crypto/rand: generation id; runtime: seeds"),
-	rule(unix.SYS_PRCTL, seccomp.OneOf(0, unix.PR_SET_VMA), "runtime: names heap mappings (decoratemappings)"),
+func goRuntime() []seccomp.Rule {
+	return []seccomp.Rule{
+		rule(unix.SYS_FUTEX, always, "runtime: locks, sleeping threads"),
+		rule(unix.SYS_CLONE, seccomp.OneOf(0, threadFlags), "runtime: new threads, nothing else"),
+		rule(unix.SYS_EXIT, always, "runtime: end of a locked thread (vCPU)"),
+		rule(unix.SYS_EXIT_GROUP, always, "runtime: os.Exit, panic"),
+		rule(unix.SYS_SCHED_YIELD, always, "runtime: spinning threads"),
+		rule(unix.SYS_SIGALTSTACK, always, "runtime: signal stack of a new thread"),
+		rule(unix.SYS_RT_SIGACTION, always, "runtime: handlers, the default action before a fatal signal"),
+		rule(unix.SYS_RT_SIGPROCMASK, always, "runtime: new threads"),
+		rule(unix.SYS_RT_SIGRETURN, always, "runtime: return from a signal handler"),
+		// In our pid namespace the process is number 1: the condition makes "only itself" explicit.
+		rule(unix.SYS_TGKILL, seccomp.OneOf(0, 1), "runtime: preemption, a fatal signal; vmm: kick of a vCPU"),
+		rule(unix.SYS_GETPID, always, "runtime, vmm: tgkill"),
+		rule(unix.SYS_GETTID, always, "runtime: tgkill; vmm: kick of a vCPU"),
+		rule(unix.SYS_RESTART_SYSCALL, always, "kernel: a sleep that a stop and continue has interrupted"),
+		rule(unix.SYS_EPOLL_CTL, always, "runtime: poller"),
+		rule(unix.SYS_EPOLL_PWAIT, always, "runtime: poller"),
+		rule(unix.SYS_NANOSLEEP, always, "runtime: background threads"),
+		rule(unix.SYS_CLOCK_GETTIME, always, "runtime: hosts whose vDSO clock is off"),
+		rule(unix.SYS_GETRANDOM, always, "virtio/rng; crypto/rand: generation id; runtime: seeds"),
+		rule(unix.SYS_PRCTL, seccomp.OneOf(0, unix.PR_SET_VMA), "runtime: names heap mappings (decoratemappings)"),
+	}
 }
 
 func rule(number uintptr, allow seccomp.When, why string) seccomp.Rule {
@@ -126,10 +133,11 @@ func anyRequest() seccomp.When {
 	return any
 }
 
+// loadFilter installs the list. A machine's comes compiled: to translate it took every process as long as the kernel takes to
+// check it.
 func loadFilter(o Options) error {
-	policy := &Policy
 	if o.Handler {
-		policy = &HandlerPolicy
+		return seccomp.Install(HandlerPolicy(), seccomp.AllThreads)
 	}
-	return seccomp.Install(policy, seccomp.AllThreads)
+	return seccomp.InstallProgram(machineProgram, seccomp.AllThreads)
 }
