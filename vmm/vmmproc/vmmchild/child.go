@@ -147,8 +147,13 @@ func Main(newMachine Maker) int {
 		fmt.Fprintln(os.Stderr, err)
 		return exitOrphan
 	}
-	go c.serve()
+	go func() { os.Exit(c.run(m)) }()
+	// Here, since this goroutine's stack has been made large already.
+	return c.serve()
+}
 
+// run runs the machine and says how it ended. It returns the exit code.
+func (c *control) run(m Machine) int {
 	exited, err := m.Run(context.Background())
 	if err != nil {
 		exited.Reason, exited.Detail = vmmproto.Internal, err.Error()

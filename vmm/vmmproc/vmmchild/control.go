@@ -73,18 +73,18 @@ func (c *control) receive(maxFiles int) (vmmproto.Message, []*os.File, error) {
 const collectPings = 128
 
 // serve answers the daemon, one request after the other: a machine that hangs in a request does not answer the next
-// ping, and that is how the daemon finds out.
-func (c *control) serve() {
+// ping, and that is how the daemon finds out. It returns the exit code for the case that nobody owns the machine any more.
+func (c *control) serve() int {
 	for {
 		m, files, err := c.receive(vmmproto.MaxFiles)
 		if err != nil {
-			// The daemon is gone, or speaks another language: nobody owns this machine any more.
+			// The daemon is gone, or speaks another language.
 			fmt.Fprintf(os.Stderr, "vmmchild: control socket: %v\n", err)
-			os.Exit(exitOrphan)
+			return exitOrphan
 		}
 		if err := c.handle(m, files); err != nil {
 			fmt.Fprintf(os.Stderr, "vmmchild: answer %s: %v\n", m.Kind(), err)
-			os.Exit(exitOrphan)
+			return exitOrphan
 		}
 	}
 }

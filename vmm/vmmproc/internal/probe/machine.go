@@ -38,11 +38,11 @@ func newMachine(r vmmchild.Request) (vmmchild.Machine, error) {
 	case "panic at start":
 		panic("probe: asked to panic at start")
 	}
+	m.print("probe: " + m.deed + "\n") // before any request can print: Run may begin later
 	return m, nil
 }
 
 func (m *machine) Run(ctx context.Context) (vmmproto.Exited, error) {
-	m.print("probe: " + m.deed + "\n")
 	deed, ok := deeds[m.deed]
 	if !ok {
 		return vmmproto.Exited{}, fmt.Errorf("no deed %q", m.deed)
