@@ -17,6 +17,7 @@ type Parent struct {
 	Cgroup                         int // v2 folder that it is born in; -1: the caller's
 	// Network is the network namespace that it is born in, in which nobody else is; Home is the caller's own.
 	Network, Home Network
+	Root          Root // that it is born with
 	Environment   []string
 }
 
@@ -47,12 +48,14 @@ func Bear(p Parent) (pid, pidfd int, err error) {
 		return 0, -1, err
 	}
 	pidfd = -1
-	err = p.Network.visit(p.Home, func() error {
-		var errno unix.Errno
-		if pid, pidfd, errno = clone(p.Cgroup, calls); errno != 0 {
-			return fmt.Errorf("jail: start in namespaces: %w", errno)
-		}
-		return nil
+	err = p.Root.visit(func() error {
+		return p.Network.visit(p.Home, func() error {
+			var errno unix.Errno
+			if pid, pidfd, errno = clone(p.Cgroup, calls); errno != 0 {
+				return fmt.Errorf("jail: start in namespaces: %w", errno)
+			}
+			return nil
+		})
 	})
 	unix.Close(gate[1])
 	if pidfd < 0 {
@@ -112,20 +115,7 @@ func (p *Parent) calls(ours, gate int) (*callList, error) {
 	l.add("user id", 0, unix.SYS_SETRESUID, 0, 0, 0)
 	l.add("session", 1, unix.SYS_SETSID) // no controlling terminal; we are process 1
 
-	// Needs CAP_SYS_ADMIN of our user namespace, and /proc as a mount point: before capabilities go. Nothing that is
-	// mounted may travel to the host, and nothing of the host's to us. pivot_root(2), with the trick of its last
-	// section: old and new root stacked on one mount point, so that no folder is needed. /proc exists on every host
-	// that could start us, and is covered in our namespace only. Letting go of the old root is what makes "opens
-	// nothing" true even without seccomp.
-	l.add("make mounts private", 0, unix.SYS_MOUNT, 0, l.text("/"), 0, unix.MS_REC|unix.MS_PRIVATE, 0)
-	l.add("mount empty file system", 0, unix.SYS_MOUNT, l.text("empty"), l.text("/proc"), l.text("tmpfs"),
-		unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, l.text("size=4k,nr_inodes=1,mode=0555"))
-	l.add("enter new root", 0, unix.SYS_CHDIR, l.text("/proc"))
-	l.add("pivot root", 0, unix.SYS_PIVOT_ROOT, l.text("."), l.text("."))
-	l.add("detach old root", 0, unix.SYS_UMOUNT2, l.text("."), unix.MNT_DETACH)
-	l.add("enter root", 0, unix.SYS_CHDIR, l.text("/"))
-
-	// Need CAP_SYS_ADMIN as well.
+	// Need CAP_SYS_ADMIN of our user namespace: before capabilities go.
 	l.add("host name", 0, unix.SYS_SETHOSTNAME, l.text(ProgramName), uintptr(len(ProgramName)))
 	l.add("domain name", 0, unix.SYS_SETDOMAINNAME, 0, 0)
 

@@ -103,7 +103,11 @@ func serve(conn *os.File) error {
 	if err != nil {
 		return fmt.Errorf("spawner: %w", err)
 	}
-	p := jail.Parent{Null: null, Program: program, Environment: Environment(), Home: home}
+	root, err := jail.MakeRoot()
+	if err != nil {
+		return fmt.Errorf("spawner: %w", err)
+	}
+	p := jail.Parent{Null: null, Program: program, Environment: Environment(), Home: home, Root: root}
 	all := networks{home: home}
 	buf := make([]byte, 64)
 	for {

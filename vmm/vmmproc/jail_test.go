@@ -75,8 +75,10 @@ func TestJailFromOutside(t *testing.T) {
 			t.Errorf("%s is %q", m, got)
 		}
 	}
-	if entries, err := os.ReadDir(proc + "/root"); err != nil || len(entries) != 0 {
-		t.Errorf("root: %v, %v; want it empty", entries, err)
+	for _, dir := range []string{"/root", "/cwd", "/root/../.."} {
+		if entries, err := os.ReadDir(proc + dir); err != nil || len(entries) != 0 {
+			t.Errorf("%s: %v, %v; want it empty", dir, entries, err)
+		}
 	}
 	if mounts := strings.Split(strings.TrimSpace(read(t, proc+"/mountinfo")), "\n"); len(mounts) != 1 ||
 		!strings.Contains(mounts[0], " / / ro,nosuid,nodev,noexec") {

@@ -98,6 +98,15 @@ func TestNetworks(t *testing.T) {
 	if a == b {
 		t.Errorf("two processes are in network namespace %d", a)
 	}
+	// The copy of the spawner's empty root is each one's own.
+	mounts := map[string]bool{}
+	for _, p := range []*Process{first, second} {
+		link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", p.PID()))
+		if err != nil || mounts[link] {
+			t.Errorf("two processes are in mount namespace %s (%v)", link, err)
+		}
+		mounts[link] = true
+	}
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
