@@ -1,20 +1,12 @@
 package vmmproto
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 )
 
 // ErrInvalid is wrapped by every error of the decoders: the peer broke the protocol.
 var ErrInvalid = errors.New("invalid message")
-
-type envelope struct {
-	Kind Kind            `json:"kind"`
-	Body json.RawMessage `json:"body"`
-}
 
 // fromDaemon and fromVMM make an empty message of each kind that goes that way.
 var (
@@ -55,30 +47,14 @@ func Encode(m Message) ([]byte, error) {
 	if err := m.Validate(); err != nil {
 		return nil, fmt.Errorf("vmmproto: encode %s: %w", m.Kind(), err)
 	}
-	body, err := marshal(m)
-	if err != nil {
-		return nil, fmt.Errorf("vmmproto: encode %s: %w", m.Kind(), err)
+	kind := string(m.Kind())
+	c := &coder{b: make([]byte, 0, 512)}
+	c.text(&kind)
+	m.fields(c)
+	if len(c.b) > MaxMessage {
+		return nil, fmt.Errorf("vmmproto: encode %s: %d bytes, most is %d", kind, len(c.b), MaxMessage)
 	}
-	b, err := marshal(envelope{m.Kind(), body})
-	if err != nil {
-		return nil, fmt.Errorf("vmmproto: encode %s: %w", m.Kind(), err)
-	}
-	if len(b) > MaxMessage {
-		return nil, fmt.Errorf("vmmproto: encode %s: %d bytes, most is %d", m.Kind(), len(b), MaxMessage)
-	}
-	return b, nil
-}
-
-// marshal is json.Marshal without the escapes for HTML, which make six bytes of one: the bounds of this package
-// are such that the largest message of each kind fits into MaxMessage when a byte becomes two.
-func marshal(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+	return c.b, nil
 }
 
 // DecodeFromDaemon decodes a packet that thaw-vmm received with files descriptors. Errors wrap [ErrInvalid].
@@ -92,40 +68,27 @@ func decode(kinds map[Kind]func() Message, b []byte, files int) (Message, error)
 	if len(b) > MaxMessage {
 		return nil, fmt.Errorf("vmmproto: decode: %w: %d bytes, most is %d", ErrInvalid, len(b), MaxMessage)
 	}
-	var env envelope
-	if err := strict(b, &env); err != nil {
-		return nil, fmt.Errorf("vmmproto: decode: %w: %w", ErrInvalid, err)
+	c := &coder{reads: true, b: b}
+	var kind string
+	if c.text(&kind); c.err != nil {
+		return nil, fmt.Errorf("vmmproto: decode: %w: %w", ErrInvalid, c.err)
 	}
-	newMessage, ok := kinds[env.Kind]
+	newMessage, ok := kinds[Kind(kind)]
 	if !ok {
-		return nil, fmt.Errorf("vmmproto: decode: %w: kind %.40q does not come from this side", ErrInvalid, env.Kind)
+		return nil, fmt.Errorf("vmmproto: decode: %w: kind %.40q does not come from this side", ErrInvalid, kind)
 	}
 	m := newMessage()
-	if err := strict(env.Body, m); err != nil {
-		return nil, fmt.Errorf("vmmproto: decode %s: %w: %w", env.Kind, ErrInvalid, err)
+	if m.fields(c); c.err == nil && len(c.b) > 0 {
+		c.err = errLong
+	}
+	if c.err != nil {
+		return nil, fmt.Errorf("vmmproto: decode %s: %w: %w", kind, ErrInvalid, c.err)
 	}
 	if err := m.Validate(); err != nil {
-		return nil, fmt.Errorf("vmmproto: decode %s: %w: %w", env.Kind, ErrInvalid, err)
+		return nil, fmt.Errorf("vmmproto: decode %s: %w: %w", kind, ErrInvalid, err)
 	}
 	if want := m.Descriptors(); files != want {
-		return nil, fmt.Errorf("vmmproto: decode %s: %w: %d descriptors, want %d", env.Kind, ErrInvalid, files, want)
+		return nil, fmt.Errorf("vmmproto: decode %s: %w: %d descriptors, want %d", kind, ErrInvalid, files, want)
 	}
 	return m, nil
-}
-
-// strict decodes exactly one JSON object with known fields.
-func strict(b []byte, v any) error {
-	// "null" would decode into any struct without a complaint.
-	if !bytes.HasPrefix(bytes.TrimLeft(b, " \t\r\n"), []byte("{")) {
-		return errors.New("not an object")
-	}
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		return err
-	}
-	if _, err := dec.Token(); err != io.EOF {
-		return errors.New("more after the object")
-	}
-	return nil
 }

@@ -1,7 +1,8 @@
 // Package vmmproto is the language between the daemon and one thaw-vmm process.
 //
-// It is spoken on a SOCK_SEQPACKET socket pair: one packet is one message is one JSON object
-// {"kind": …, "body": {…}} of at most [MaxMessage] bytes, with the descriptors that its kind carries.
+// It is spoken on a SOCK_SEQPACKET socket pair: one packet is one message of at most [MaxMessage] bytes, with the descriptors
+// that its kind carries. A message is its kind and its fields, one after the other (coder.go). Both ends are of one build, and
+// both of a machine's first and last milliseconds count: of JSON the first use of each type took longer than its message.
 //
 //	daemon                                thaw-vmm
 //	   │ start + every descriptor            │
@@ -24,7 +25,7 @@
 // (package protect) and says nothing more here.
 //
 // thaw-vmm runs hostile guests, so its bytes are hostile to the daemon: [DecodeFromVMM] takes only the kinds
-// that go that way, refuses unknown fields and anything after the object, and validates every field.
+// that go that way, refuses what is missing and anything after the last field, and validates every field.
 // No message from thaw-vmm carries descriptors. The daemon's own messages pass the same checks on the other side
 // ([DecodeFromDaemon]), which turns a mistake of the daemon into an error instead of a strange machine.
 package vmmproto

@@ -5,7 +5,7 @@ import "fmt"
 // Handle makes the process a handler of the write faults of another one, instead of a machine. It is the first
 // message and the last. Descriptors: a socket to the other process, that one's memory (/proc/PID/mem).
 type Handle struct {
-	MemoryBytes uint64 `json:"memory_bytes"` // of the machine
+	MemoryBytes uint64 // of the machine
 }
 
 func (*Handle) Kind() Kind       { return KindHandle }

@@ -38,6 +38,8 @@ type Message interface {
 	Validate() error
 	// Descriptors is how many file descriptors travel with the message, neither more nor fewer.
 	Descriptors() int
+	// fields codes every field, in an order that is part of the protocol.
+	fields(c *coder)
 }
 
 // Reply is a message that answers the request with the same id.
@@ -49,132 +51,132 @@ type Reply interface {
 // Start describes the machine. Its descriptors come in the order of Files, which [Start.FileNames] gives.
 type Start struct {
 	// Shell makes a machine with nothing in it, which Restore fills.
-	Shell       bool   `json:"shell,omitempty"`
-	VCPUs       int    `json:"vcpus"`
-	MemoryBytes uint64 `json:"memory_bytes"`
-	Cmdline     string `json:"cmdline"`
-	Initrd      bool   `json:"initrd,omitempty"`
-	Disks       []Disk `json:"disks,omitempty"`
-	Vsock       *Vsock `json:"vsock,omitempty"`
-	Net         *Net   `json:"net,omitempty"`
-	Balloon     bool   `json:"balloon,omitempty"`
-	DirtyRing   bool   `json:"dirty_ring,omitempty"` // in place of a dirty log
-	ConsoleLog  int    `json:"console_log"`          // bytes of console kept
+	Shell       bool
+	VCPUs       int
+	MemoryBytes uint64
+	Cmdline     string
+	Initrd      bool
+	Disks       []Disk
+	Vsock       *Vsock
+	Net         *Net
+	Balloon     bool
+	DirtyRing   bool // in place of a dirty log
+	ConsoleLog  int  // bytes of console kept
 	// CPUID is what KVM offers guests on this host, by package kvm's EncodeCPUID; empty: the machine asks itself.
-	CPUID []byte   `json:"cpuid,omitempty"`
-	Files []string `json:"files"`
+	CPUID []byte
+	Files []string
 }
 
 // Disk is one block device; Layers counts its files, bottom first.
 type Disk struct {
-	ID       string `json:"id"`
-	Layers   int    `json:"layers"`
-	ReadOnly bool   `json:"read_only,omitempty"`
+	ID       string
+	Layers   int
+	ReadOnly bool
 }
 
 // Vsock is the socket device, with the guest's context id.
 type Vsock struct {
-	CID uint64 `json:"cid"`
+	CID uint64
 }
 
 // Net is the network device.
 type Net struct {
-	MAC [6]byte `json:"mac"`
+	MAC [6]byte
 }
 
 // Request bodies have an id that the answer repeats, and most of them nothing else.
 type (
 	// Ping asks for a Pong: the process is alive and its loop runs.
 	Ping struct {
-		ID uint64 `json:"id"`
+		ID uint64
 	}
 	// Pause stops the vCPUs; answered by Done when they stand.
 	Pause struct {
-		ID uint64 `json:"id"`
+		ID uint64
 	}
 	// Resume lets the vCPUs run again; answered by Done.
 	Resume struct {
-		ID uint64 `json:"id"`
+		ID uint64
 	}
 	// Stop ends the machine; answered by Done, followed by Exited.
 	Stop struct {
-		ID uint64 `json:"id"`
+		ID uint64
 	}
 	// StatsRequest is answered by Stats.
 	StatsRequest struct {
-		ID uint64 `json:"id"`
+		ID uint64
 	}
 	// ConsoleRequest is answered by Console.
 	ConsoleRequest struct {
-		ID uint64 `json:"id"`
+		ID uint64
 	}
 	// SetBalloon asks the guest to give back that many MiB of its memory, and zero lets it have all; answered by Done
 	// before the guest has followed.
 	SetBalloon struct {
-		ID  uint64 `json:"id"`
-		MiB uint64 `json:"mib"`
+		ID  uint64
+		MiB uint64
 	}
 	// MemoryStats asks the guest how it uses its memory; answered by Stats, or by Done with the reason why not.
 	MemoryStats struct {
-		ID uint64 `json:"id"`
+		ID uint64
 	}
 	// Connected answers Connect and carries one connected stream socket.
 	Connected struct {
-		ID uint64 `json:"id"`
+		ID uint64
 	}
 	// Refused answers Connect: nothing listens there.
 	Refused struct {
-		ID uint64 `json:"id"`
+		ID uint64
 	}
 )
 
 // Started says that the machine is made, jailed and about to run.
 type Started struct {
-	Phases []Phase `json:"phases,omitempty"`
+	Phases []Phase
 }
 
 // Phase is a named stretch of start-up time.
 type Phase struct {
-	Name   string `json:"name"`
-	Micros int64  `json:"micros"`
+	Name   string
+	Micros int64
 }
 
 // Failed says why there will be no Started: the stage that failed, and the error's text.
 type Failed struct {
-	Stage  string `json:"stage"`
-	Detail string `json:"detail"`
+	Stage  string
+	Detail string
 }
 
 // Pong answers Ping. Console is the tail of the guest's console when it has changed since the last Pong, so
 // that the daemon has a recent copy of it when the process dies.
 type Pong struct {
-	ID      uint64 `json:"id"`
-	Console []byte `json:"console,omitempty"`
+	ID      uint64
+	Console []byte
 }
 
 // Done answers Pause, Resume, Stop and SetBalloon, and what could not be answered otherwise; Error is empty on
 // success.
 type Done struct {
-	ID    uint64 `json:"id"`
-	Error string `json:"error,omitempty"`
+	ID    uint64
+	Error string
 }
 
 // Stats answers StatsRequest and MemoryStats with counters and gauges by name.
 type Stats struct {
-	ID     uint64            `json:"id"`
-	Values map[string]uint64 `json:"values"`
+	ID     uint64
+	Values map[string]uint64
 }
 
 // Console answers ConsoleRequest with the last bytes of the guest's console.
 type Console struct {
-	ID   uint64 `json:"id"`
-	Tail []byte `json:"tail"`
+	ID   uint64
+	Tail []byte
 }
 
 // Connect asks for a stream to the vsock port that the guest dialled.
 type Connect struct {
-	ID   uint64 `json:"id"`
-	Port uint32 `json:"port"`
+	ID   uint64
+	Port uint32
 }
 
 // Reason says how a machine ended.
@@ -192,9 +194,9 @@ const (
 
 // Exited is the last message: the machine has ended.
 type Exited struct {
-	Reason  Reason `json:"reason"`
-	Detail  string `json:"detail,omitempty"`
-	Console []byte `json:"console,omitempty"`
+	Reason  Reason
+	Detail  string
+	Console []byte
 }
 
 // Kind implementations.

@@ -28,27 +28,27 @@ const MaxOverlays = 16
 // With Rebase a machine goes on as it is, and has the same image from other files:
 // fewer than its checkpoints have added.
 type Restore struct {
-	ID        uint64 `json:"id"`
-	InPlace   bool   `json:"in_place,omitempty"`
-	Rebase    bool   `json:"rebase,omitempty"`
-	Base      bool   `json:"base,omitempty"`
-	Overlays  int    `json:"overlays,omitempty"`
-	Layers    []int  `json:"layers,omitempty"` // of each disk
-	Pagemap   bool   `json:"pagemap,omitempty"`
-	Userfault bool   `json:"userfault,omitempty"`
-	Record    bool   `json:"record,omitempty"`
-	Stream    bool   `json:"stream,omitempty"`
-	Tracker   string `json:"tracker,omitempty"` // to start; empty: the VMM's choice
+	ID        uint64
+	InPlace   bool
+	Rebase    bool
+	Base      bool
+	Overlays  int
+	Layers    []int // of each disk
+	Pagemap   bool
+	Userfault bool
+	Record    bool
+	Stream    bool
+	Tracker   string // to start; empty: the VMM's choice
 }
 
 // Restored answers Restore. The counts are in pages, and of a restore in place.
 type Restored struct {
-	ID      uint64  `json:"id"`
-	Phases  []Phase `json:"phases,omitempty"`
-	Private int     `json:"private"` // that the machine had made its own
-	Copied  int     `json:"copied"`  // of them, that differed
-	PutBack int     `json:"put_back"`
-	Dropped bool    `json:"dropped,omitempty"` // dropped rather than compared
+	ID      uint64
+	Phases  []Phase
+	Private int // that the machine had made its own
+	Copied  int // of them, that differed
+	PutBack int
+	Dropped bool // dropped rather than compared
 }
 
 // Save writes a paused instant of the machine. Answered by Saved, or by Done with
@@ -57,44 +57,44 @@ type Restored struct {
 // Descriptors, in this order: the state's file; the file for pages, if Memory; a new
 // top layer for each writable disk; the device that makes userfaultfds, if Userfault.
 type Save struct {
-	ID        uint64 `json:"id"`
-	Memory    bool   `json:"memory,omitempty"`
-	Tops      int    `json:"tops,omitempty"`
-	Tracker   string `json:"tracker,omitempty"`
-	CopyAhead bool   `json:"copy_ahead,omitempty"`
+	ID        uint64
+	Memory    bool
+	Tops      int
+	Tracker   string
+	CopyAhead bool
 	// WriteProtect has pages copied after the pause.
-	WriteProtect bool   `json:"write_protect,omitempty"`
-	Next         string `json:"next,omitempty"`
-	Userfault    bool   `json:"userfault,omitempty"`
-	Resume       bool   `json:"resume,omitempty"`
+	WriteProtect bool
+	Next         string
+	Userfault    bool
+	Resume       bool
 }
 
 // Saved answers Save. Counts are in pages.
 type Saved struct {
-	ID          uint64  `json:"id"`
-	Tracker     string  `json:"tracker,omitempty"` // that found the pages
-	StateBytes  int64   `json:"state_bytes"`
-	Pages       int     `json:"pages"` // in the file
-	Zero        int     `json:"zero"`  // that are zeros now and were not
-	Candidates  int     `json:"candidates"`
-	Same        int     `json:"same"`
-	Again       int     `json:"again"`
-	PauseMicros int64   `json:"pause_micros"`
-	AheadMicros int64   `json:"ahead_micros"`
-	Phases      []Phase `json:"phases,omitempty"`
+	ID          uint64
+	Tracker     string // that found the pages
+	StateBytes  int64
+	Pages       int // in the file
+	Zero        int // that are zeros now and were not
+	Candidates  int
+	Same        int
+	Again       int
+	PauseMicros int64
+	AheadMicros int64
+	Phases      []Phase
 }
 
 // Changes asks how many pages differ from what the machine was restored from or saved as
 // last. Answered by Changed, or by Done with the reason why not.
 type Changes struct {
-	ID uint64 `json:"id"`
+	ID uint64
 }
 
 // Changed answers Changes. Counts are in pages.
 type Changed struct {
-	ID     uint64 `json:"id"`
-	Differ int    `json:"differ"`
-	Looked int    `json:"looked"` // that were compared
+	ID     uint64
+	Differ int
+	Looked int // that were compared
 }
 
 func (*Restore) Kind() Kind  { return KindRestore }

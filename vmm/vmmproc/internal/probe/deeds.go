@@ -56,7 +56,7 @@ var deeds = map[string]func(*machine) (result, error){
 	},
 	"flood of connects": func(m *machine) (result, error) {
 		for id := range vmmproto.MaxOutstanding + 2 {
-			raw(fmt.Sprintf(`{"kind":"connect","body":{"id":%d,"port":1}}`, id))
+			raw(packet(&vmmproto.Connect{ID: uint64(id), Port: 1}))
 		}
 		return m.idle()
 	},
@@ -79,7 +79,7 @@ var deeds = map[string]func(*machine) (result, error){
 	"connects without reading": func(m *machine) (result, error) {
 		<-m.deaf
 		for id := range 20_000 {
-			raw(fmt.Sprintf(`{"kind":"connect","body":{"id":%d,"port":1}}`, id))
+			raw(packet(&vmmproto.Connect{ID: uint64(id), Port: 1}))
 			if id%8 == 0 {
 				time.Sleep(time.Millisecond) // the daemon gets to answering
 			}
@@ -88,15 +88,15 @@ var deeds = map[string]func(*machine) (result, error){
 	},
 
 	// Around the protocol.
-	"garbage":         func(m *machine) (result, error) { raw("\x00\xff not json"); return m.idle() },
+	"garbage":         func(m *machine) (result, error) { raw("\x00\xff no message"); return m.idle() },
 	"oversized":       func(m *machine) (result, error) { raw(strings.Repeat(" ", vmmproto.MaxMessage+1)); return m.idle() },
-	"wrong direction": func(m *machine) (result, error) { raw(`{"kind":"stop","body":{"id":1}}`); return m.idle() },
-	"unasked reply":   func(m *machine) (result, error) { raw(`{"kind":"done","body":{"id":77}}`); return m.idle() },
-	"started twice":   func(m *machine) (result, error) { raw(`{"kind":"started","body":{}}`); return m.idle() },
+	"wrong direction": func(m *machine) (result, error) { raw(packet(&vmmproto.Stop{ID: 1})); return m.idle() },
+	"unasked reply":   func(m *machine) (result, error) { raw(packet(&vmmproto.Done{ID: 77})); return m.idle() },
+	"started twice":   func(m *machine) (result, error) { raw(packet(&vmmproto.Started{})); return m.idle() },
 	"empty packet":    func(m *machine) (result, error) { unix.Sendmsg(3, nil, nil, nil, 0); return m.idle() },
 	"close socket":    func(m *machine) (result, error) { unix.Close(3); return m.idle() },
 	"descriptor": func(m *machine) (result, error) {
-		err := unixfd.Send(os.NewFile(3, "control"), []byte(`{"kind":"done","body":{"id":1}}`), os.Stderr)
+		err := unixfd.Send(os.NewFile(3, "control"), []byte(packet(&vmmproto.Done{ID: 1})), os.Stderr)
 		if err != nil {
 			return result{}, err
 		}

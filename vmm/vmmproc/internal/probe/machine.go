@@ -140,6 +140,15 @@ func (m *machine) echo(port uint32) error {
 	return nil
 }
 
+// packet is a message as it is sent.
+func packet(m vmmproto.Message) string {
+	b, err := vmmproto.Encode(m)
+	if err != nil {
+		panic(err) // of constants
+	}
+	return string(b)
+}
+
 // raw sends bytes to the daemon around the protocol.
 func raw(packet string) {
 	os.NewFile(3, "control").Write([]byte(packet))
