@@ -37,3 +37,9 @@ func Store32(b []byte, off int, v uint32) {
 func Load32(b []byte, off int) uint32 {
 	return atomic.LoadUint32((*uint32)(unsafe.Pointer(&b[off : off+4][0])))
 }
+
+// Touch writes the 32-bit field at b[off] as it is, whoever else writes it meanwhile: the page becomes the process's own.
+// Preconditions as for Load32.
+func Touch(b []byte, off int) {
+	atomic.OrUint32((*uint32)(unsafe.Pointer(&b[off : off+4][0])), 0)
+}
