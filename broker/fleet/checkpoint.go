@@ -8,7 +8,6 @@ import (
 	"os"
 	"time"
 
-	"thaw/broker/boot"
 	"thaw/broker/fleet/files"
 	"thaw/broker/fleet/tracker"
 	"thaw/guestinit/agentclient"
@@ -156,7 +155,7 @@ func (s *saving) prepare() (err error) {
 	if s.memory, err = layer.NewMemfd("thaw-overlay", int64(memory)); err != nil {
 		return err
 	}
-	s.top, err = boot.ScratchDisk(s.m.shell.berth.Dir(), im.diskSize)
+	s.top, err = s.f.tops.Take(im.diskSize)
 	s.clock.done("prepare")
 	return err
 }
@@ -256,7 +255,7 @@ func (s *saving) finish(ctx context.Context) (*Checkpoint, error) {
 	err = s.m.advance(h, func() {
 		s.m.overlays++
 		s.m.savedMiB += int64(s.saved.Pages)*pageSize/mib + 1
-		s.m.shell.setTop(s.top) // closing the old one: the layer has a descriptor of its own
+		s.m.shell.setTop(s.top)
 		s.top = nil
 	})
 	if err != nil {
@@ -313,7 +312,7 @@ func (s *saving) fill(im *image) (overlay *shared, err error) {
 		if im.disks[i].readOnly {
 			continue
 		}
-		frozen, err := files.ReadOnly(s.m.shell.topFile())
+		frozen, err := s.m.shell.freezeTop()
 		if err != nil {
 			return nil, err
 		}

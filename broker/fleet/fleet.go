@@ -36,6 +36,7 @@ import (
 	"thaw/broker/boot"
 	"thaw/broker/fleet/digest"
 	"thaw/broker/fleet/pool"
+	"thaw/broker/fleet/tops"
 	"thaw/internal/hostinfo"
 	"thaw/snapshot/hot"
 	"thaw/snapshot/store"
@@ -118,6 +119,7 @@ type Fleet struct {
 	generation atomic.Uint64
 	hot        *hot.Cache
 	images     *images
+	tops       *tops.Tops
 	pool       *pool.Pool[*shell]
 
 	ctx  context.Context // ends with Close
@@ -142,7 +144,7 @@ func New(cfg Config) (*Fleet, error) {
 		kvm.Close()
 		return nil, err
 	}
-	f := &Fleet{cfg: cfg, kvm: kvm, cpu: cpu, machines: map[*Machine]bool{}, templates: map[string]*building{}}
+	f := &Fleet{cfg: cfg, kvm: kvm, cpu: cpu, tops: tops.New(cfg.Yard.Dir()), machines: map[*Machine]bool{}, templates: map[string]*building{}}
 	f.booter = boot.New(boot.Config{
 		VMM: cfg.VMM, Assets: cfg.Assets, Yard: cfg.Yard, Host: cfg.Host, Dev: cfg.Dev, ReadyTimeout: cfg.ReadyTimeout, Log: cfg.Log,
 	})
@@ -219,7 +221,7 @@ func (f *Fleet) Close(ctx context.Context) error {
 	}
 	f.images.close()
 	f.hot.Close()
-	return errors.Join(append(errs, f.kvm.Close())...)
+	return errors.Join(append(errs, f.tops.Close(), f.kvm.Close())...)
 }
 
 // spawn runs do in a goroutine that Close waits for; on a closed fleet it runs it at

@@ -8,6 +8,8 @@ import (
 
 	"thaw/broker/berth"
 	"thaw/broker/boot"
+	"thaw/broker/fleet/files"
+	"thaw/broker/fleet/tops"
 	"thaw/vmm/vmmproc"
 )
 
@@ -32,8 +34,9 @@ type shell struct {
 	image *held  // what it is bound to, or nil
 	job   string // what it is to be used for: a job of this runtime; empty: not known
 
-	mu  sync.Mutex
-	top *os.File // of the writable disk; nobody else's; protected by mu
+	mu     sync.Mutex
+	top    *os.File // of the writable disk; protected by mu; nil: given back
+	frozen bool     // protected by mu; a snapshot has the top as a layer
 
 	ended chan struct{} // closed when exit is set
 	exit  vmmproc.Exit
@@ -51,10 +54,10 @@ func (f *Fleet) newShell(ctx context.Context, c Class, diskSize int64, rings boo
 			f.logLeft(b.ID, b.Close(context.WithoutCancel(ctx)))
 		}
 	}()
-	if s.top, err = boot.ScratchDisk(b.Dir(), diskSize); err != nil {
+	if s.top, err = f.tops.Take(diskSize); err != nil {
 		return nil, err
 	}
-	b.OnClose("disk", func() error { return s.setTop(nil) })
+	b.OnClose("disk", func() error { return s.giveTop(f.tops) })
 	s.proc, err = vmmproc.Start(ctx, vmmproc.Spec{
 		Shell: true, Binary: f.cfg.VMM, KVM: f.kvm, VCPUs: c.VCPUs, MemoryBytes: uint64(c.MemoryMiB) * mib,
 		Disks:         []vmmproc.Disk{{ID: imageDisk, ReadOnly: true}, {ID: writableDisk}},
@@ -103,13 +106,37 @@ func (s *shell) topFile() *os.File {
 	return s.top
 }
 
-// setTop puts a new one in its place, and closes the old one.
+// freezeTop returns the top layer as one of a snapshot, which nobody writes or empties.
+func (s *shell) freezeTop() (*os.File, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.top == nil {
+		return nil, fmt.Errorf("fleet: freeze disk layer: %w", ErrEnded)
+	}
+	s.frozen = true
+	return files.ReadOnly(s.top)
+}
+
+// setTop puts a new one in the place of one that is frozen, and closes that: the snapshot
+// has a descriptor of its own.
 func (s *shell) setTop(top *os.File) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.top
-	s.top = top
+	s.top, s.frozen = top, false
 	return old.Close()
+}
+
+// giveTop gives the top layer to the machines to come, if nobody has it any more.
+func (s *shell) giveTop(to *tops.Tops) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	top := s.top
+	s.top = nil
+	if s.frozen || s.alive() {
+		return top.Close()
+	}
+	return to.Give(top)
 }
 
 // fit makes sure that the top layer has the size of the image's disk.

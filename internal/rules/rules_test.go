@@ -50,6 +50,7 @@ var mayUseUnix = map[string]bool{
 	"broker/fleet":                 true,
 	"broker/fleet/digest":          true,
 	"broker/fleet/files":           true,
+	"broker/fleet/tops":            true,
 	"broker/httpapi":               true,
 	"broker/journal":               true,
 	"broker/launch":                true,
