@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -42,6 +43,7 @@ func eachChunk(ctx context.Context, file *os.File, s *Sum, f func(i int, b []byt
 		g.Go(func() error {
 			buf := buffers.Get().(*[ChunkSize]byte)
 			defer buffers.Put(buf)
+			look := dataFinder{file: file}
 			for {
 				i := int(next.Add(1) - 1)
 				if i >= len(s.Chunks) {
@@ -50,7 +52,7 @@ func eachChunk(ctx context.Context, file *os.File, s *Sum, f func(i int, b []byt
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				if err := oneChunk(file, s, i, buf[:], f, hole); err != nil {
+				if err := oneChunk(&look, s, i, buf[:], f, hole); err != nil {
 					return err
 				}
 			}
@@ -59,33 +61,45 @@ func eachChunk(ctx context.Context, file *os.File, s *Sum, f func(i int, b []byt
 	return g.Wait()
 }
 
-func oneChunk(file *os.File, s *Sum, i int, buf []byte, f func(i int, b []byte) error, hole func(i int) error) error {
+func oneChunk(look *dataFinder, s *Sum, i int, buf []byte, f func(i int, b []byte) error, hole func(i int) error) error {
 	offset, n := s.chunk(i)
-	data, err := hasData(file, offset, int64(n))
+	data, err := look.hasData(offset, int64(n))
 	if err != nil {
 		return err
 	}
 	if !data {
 		return hole(i)
 	}
-	if err := readFull(file, buf[:n], offset); err != nil {
+	if err := readFull(look.file, buf[:n], offset); err != nil {
 		return err
 	}
 	return f(i, buf[:n])
 }
 
+// dataFinder tells where a file that nobody writes has data, of ranges whose offsets
+// ascend. A large hole costs one system call, not one for each range in it.
+type dataFinder struct {
+	file *os.File
+	next int64 // no data lies between the last range and here
+}
+
 // hasData says whether any of n bytes at offset are not in a hole. A file that
 // ends before them has none; Verify and Load look at its size first.
-func hasData(f *os.File, offset, n int64) (bool, error) {
-	at, err := unix.Seek(int(f.Fd()), offset, unix.SEEK_DATA)
+func (d *dataFinder) hasData(offset, n int64) (bool, error) {
+	if d.next > offset {
+		return d.next < offset+n, nil
+	}
+	at, err := unix.Seek(int(d.file.Fd()), offset, unix.SEEK_DATA)
 	switch {
 	case errors.Is(err, unix.ENXIO):
+		d.next = math.MaxInt64
 		return false, nil
 	case errors.Is(err, unix.EINVAL):
 		return true, nil // a file system that knows no holes
 	case err != nil:
 		return false, fmt.Errorf("layer: find data: %w", err)
 	}
+	d.next = at
 	return at < offset+n, nil
 }
 
