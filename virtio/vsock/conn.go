@@ -83,6 +83,21 @@ func (c *conn) send(op uint16, flags uint32, payload []byte) bool {
 	return c.s.toGuest.send(h, c, payload)
 }
 
+// sendData sends bytes of the stream to the guest.
+func (c *conn) sendData(b []byte) bool {
+	c.mu.Lock()
+	c.sent += uint32(len(b))
+	c.mu.Unlock()
+	ok := c.send(opData, 0, b)
+	if ok {
+		c.s.device.metrics.ToGuest.Add(uint64(len(b)))
+	}
+	return ok
+}
+
+// sendEarly is sendData for what may be nothing.
+func (c *conn) sendEarly(b []byte) bool { return len(b) == 0 || c.sendData(b) }
+
 func (c *conn) setCredit(h header) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,14 +157,8 @@ func (c *conn) read() {
 			return
 		}
 		n, err := c.socket.Read(buf[:min(credit, uint32(len(buf)))])
-		if n > 0 {
-			c.mu.Lock()
-			c.sent += uint32(n)
-			c.mu.Unlock()
-			if !c.send(opData, 0, buf[:n]) {
-				return
-			}
-			c.s.device.metrics.ToGuest.Add(uint64(n))
+		if n > 0 && !c.sendData(buf[:n]) {
+			return
 		}
 		if n == len(buf) && n < maxPayload {
 			buf = make([]byte, min(4*n, maxPayload))

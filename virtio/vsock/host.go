@@ -1,6 +1,7 @@
 package vsock
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // The host's side of the listener: one line asks for a guest's port.
@@ -18,6 +21,9 @@ const (
 	// connectTimeout is how long a host process may take to write its line, and
 	// then wait for a guest that is ready.
 	connectTimeout = 5 * time.Second
+	// maxEarly is how many bytes of a stream are read before its guest has accepted, and a
+	// line's worth more.
+	maxEarly = 2 << 10
 )
 
 var errConnectLine = errors.New("vsock: not a line \"CONNECT port\"")
@@ -115,13 +121,13 @@ func (h *Host) serve(socket *net.UnixConn) {
 	late := time.NewTimer(connectTimeout)
 	defer late.Stop()
 	socket.SetDeadline(time.Now().Add(connectTimeout))
-	port, err := readConnect(socket)
+	port, early, err := readConnect(socket)
 	if err != nil {
 		socket.Close()
 		return
 	}
 	socket.SetDeadline(time.Time{})
-	if s := h.ready(late.C); s == nil || !s.serve(socket, port) {
+	if s := h.ready(late.C); s == nil || !s.serve(socket, port, early) {
 		socket.Close()
 		if s != nil {
 			s.device.metrics.Refused.Add(1)
@@ -129,9 +135,9 @@ func (h *Host) serve(socket *net.UnixConn) {
 	}
 }
 
-// serve connects socket to the guest's port and moves bytes until one side
-// ends; false when the guest did not accept.
-func (s *session) serve(socket *net.UnixConn, port uint32) bool {
+// serve connects socket, of which early was read, to the guest's port and moves bytes until
+// one side ends; false when the guest did not accept.
+func (s *session) serve(socket *net.UnixConn, port uint32, early []byte) bool {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -140,7 +146,10 @@ func (s *session) serve(socket *net.UnixConn, port uint32) bool {
 	s.tasks.Add(1)
 	s.mu.Unlock()
 	defer s.tasks.Done()
-	c := s.hostConnects(port)
+	if len(early) == 0 {
+		early = waiting(socket, early)
+	}
+	c := s.hostConnects(port, early)
 	if c == nil {
 		return false
 	}
@@ -156,21 +165,40 @@ func (s *session) serve(socket *net.UnixConn, port uint32) bool {
 	return true
 }
 
-// readConnect reads the line byte by byte: what follows it belongs to the
-// stream.
-func readConnect(socket *net.UnixConn) (port uint32, err error) {
-	var line []byte
-	b := make([]byte, 1)
-	for len(line) < maxConnectLine {
-		if _, err := socket.Read(b); err != nil {
-			return 0, fmt.Errorf("vsock: read connect line: %w", err)
+// readConnect reads the line. early is what was read of the stream behind it, with room for
+// some more.
+func readConnect(socket *net.UnixConn) (port uint32, early []byte, err error) {
+	b := make([]byte, 0, maxConnectLine+maxEarly)
+	for {
+		n, err := socket.Read(b[len(b):cap(b)])
+		if err != nil {
+			return 0, nil, fmt.Errorf("vsock: read connect line: %w", err)
 		}
-		if b[0] == '\n' {
-			return parseConnect(string(line))
+		b = b[:len(b)+n]
+		if end := bytes.IndexByte(b[:min(len(b), maxConnectLine)], '\n'); end >= 0 {
+			port, err = parseConnect(string(b[:end]))
+			return port, b[end+1:], err
 		}
-		line = append(line, b[0])
+		if len(b) >= maxConnectLine {
+			return 0, nil, errConnectLine
+		}
 	}
-	return 0, errConnectLine
+}
+
+// waiting appends to b, as far as there is room, what waits in socket.
+func waiting(socket *net.UnixConn, b []byte) []byte {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return b
+	}
+	raw.Read(func(fd uintptr) bool {
+		// The end of the stream and errors are for who reads next.
+		if n, err := unix.Read(int(fd), b[len(b):cap(b)]); err == nil {
+			b = b[:len(b)+n]
+		}
+		return true
+	})
+	return b
 }
 
 // parseConnect parses a line without its end.

@@ -292,7 +292,13 @@ func (s *session) dialled() {
 
 // hostConnects asks the guest for a connection to port and returns it when
 // the guest has accepted, or nil.
-func (s *session) hostConnects(port uint32) *conn {
+//
+// early goes to the guest with the request, whose credit is not known yet: the standard has
+// a sender wait for it. The driver of Linux takes
+// a connection when it takes the request, with room for more than that, and finds the
+// bytes when it looks for the next packet: an interrupt and a wait are spared. A guest that
+// does not accept resets for either.
+func (s *session) hostConnects(port uint32, early []byte) *conn {
 	s.mu.Lock()
 	var p pair
 	for {
@@ -309,7 +315,7 @@ func (s *session) hostConnects(port uint32) *conn {
 	if !s.add(c) {
 		return nil
 	}
-	if !s.toGuest.send(s.to(p, opRequest), c, nil) || !c.waitAccepted() {
+	if !s.toGuest.send(s.to(p, opRequest), c, nil) || !c.sendEarly(early) || !c.waitAccepted() {
 		c.reset() // the guest may accept it still
 		return nil
 	}
