@@ -32,9 +32,15 @@ var (
 	zeroedPatch []byte
 	//go:embed aligned-maps.patch
 	alignedPatch []byte
+	//go:embed whole-rodata.patch
+	rodataPatch []byte
+	//go:embed vmgenid-interrupt.patch
+	vmgenidPatch []byte
+	//go:embed vsock-credit.patch
+	creditPatch []byte
 
 	// patches are applied in this order.
-	patches = [][]byte{nativePatch, zeroedPatch, alignedPatch}
+	patches = [][]byte{nativePatch, zeroedPatch, alignedPatch, rodataPatch, vmgenidPatch, creditPatch}
 )
 
 // toolchain is what compiles the kernel, by the first lines of --version.

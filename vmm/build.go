@@ -1,7 +1,6 @@
 package vmm
 
 import (
-	"crypto/rand"
 	"fmt"
 	"os"
 
@@ -171,7 +170,10 @@ func (m *Machine) connect() (err error) {
 		return err
 	}
 	m.platform = platform{uart: serial.New(m.console, m.uartLine.Signal), end: m.end}
-	if m.generation, err = m.line(eventGSI); err != nil {
+	if m.eventLine, err = m.line(eventGSI); err != nil {
+		return err
+	}
+	if m.ownLine, err = m.line(generationGSI); err != nil {
 		return err
 	}
 	var kicks virtio.KickGroup
@@ -205,7 +207,7 @@ func (m *Machine) load() error {
 	if err != nil {
 		return err
 	}
-	if err := m.newGeneration(); err != nil {
+	if err := boot.NewGeneration(m.mem, generationAddress); err != nil {
 		return err
 	}
 	return m.vcpus[0].setBootState(entry)
@@ -222,7 +224,7 @@ func sized(f *os.File) (boot.File, error) {
 func (m *Machine) acpiConfig() acpi.Config {
 	c := acpi.Config{
 		VCPUs: m.cfg.VCPUs, SerialGSI: serialGSI,
-		GenerationAddress: generationAddress, EventGSI: eventGSI,
+		GenerationAddress: generationAddress, GenerationGSI: generationGSI, EventGSI: eventGSI,
 		PanicPort: panicPort, SleepPort: sleepPort, ResetPort: keyboardPort, ResetValue: resetCommand,
 	}
 	for i := range m.slots {
@@ -231,11 +233,4 @@ func (m *Machine) acpiConfig() acpi.Config {
 		})
 	}
 	return c
-}
-
-// newGeneration writes a new VM generation id (VMGenID, 16 random bytes).
-func (m *Machine) newGeneration() error {
-	var id [16]byte
-	rand.Read(id[:]) // never fails, see crypto/rand
-	return m.mem.WriteAt(id[:], generationAddress)
 }

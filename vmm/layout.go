@@ -13,6 +13,7 @@ const (
 
 	serialGSI     = 4
 	eventGSI      = 9
+	generationGSI = 10
 	firstVirtio   = 16 // GSI of the first virtio device: above all ISA lines
 	virtioDevices = 8  // 16 to 23, the I/O APIC's last line
 )

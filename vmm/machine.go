@@ -40,7 +40,8 @@ type Machine struct {
 	diskFiles  []*os.File // that came with an image or a save
 	events     []*eventfd.FD
 	uartLine   *eventfd.FD
-	generation *eventfd.FD // raises eventGSI
+	eventLine  *eventfd.FD // raises eventGSI
+	ownLine    *eventfd.FD // raises generationGSI
 	phases     phases
 
 	// Of machines that were restored: the image that the memory is compared
@@ -55,8 +56,9 @@ type Machine struct {
 	lost bool
 	// restored is the clock of what the machine was restored from or rolled back to,
 	// while it has not run since: then the guest is to be told that its generation
-	// has changed.
+	// has changed, on ownLine where its driver has taken that.
 	restored *ClockState
+	ownTaken bool
 
 	mu     sync.Mutex
 	wake   *sync.Cond // of mu
@@ -239,7 +241,11 @@ func (m *Machine) Resume() {
 	if m.restored != nil {
 		// A shell may have waited for this: guest time goes on from where it was saved,
 		// not from where a clock has run to meanwhile.
-		if err := errors.Join(m.setClockState(*m.restored), m.generation.Signal()); err != nil {
+		line := m.eventLine
+		if m.ownTaken {
+			line = m.ownLine
+		}
+		if err := errors.Join(m.setClockState(*m.restored), line.Signal()); err != nil {
 			m.cfg.Log(err)
 		}
 		m.restored = nil

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"thaw/internal/guestmem"
+	"thaw/internal/kvm"
 	"thaw/internal/pagemap"
 	"thaw/snapshot/format"
 	"thaw/snapshot/memimage"
+	"thaw/vmm/boot"
 	"thaw/vmm/dirty"
 	"thaw/vmm/pagetable"
 )
@@ -266,10 +268,10 @@ func (m *Machine) become(s *State, i *Image, p *phases) error {
 		return err
 	}
 	p.done("set state")
-	if err := m.newGeneration(); err != nil {
+	if err := boot.NewGeneration(m.mem, generationAddress); err != nil {
 		return err
 	}
-	m.restored = &s.Clock
+	m.restored, m.ownTaken = &s.Clock, kvm.Unmasked(s.Chips.IOAPIC, generationGSI)
 	p.done("generation")
 	if i.Stream == nil {
 		return nil

@@ -16,8 +16,11 @@ type Config struct {
 	// Serial describes a 16550 at I/O port 0x3f8; zero GSI: none.
 	SerialGSI uint32
 	// GenerationAddress is where the 16 bytes of the VM generation id are, in
-	// guest physical memory; zero: none. EventGSI is raised when they change.
+	// guest physical memory; zero: none. When they change one of two lines is raised:
+	// GenerationGSI, which is the device's own, for kernels whose driver takes it, or
+	// EventGSI, from which every kernel makes the notification that the device is known for.
 	GenerationAddress uint64
+	GenerationGSI     uint32
 	EventGSI          uint32
 	// PanicPort is the pvpanic device's I/O port; zero: none.
 	PanicPort uint16
@@ -201,7 +204,8 @@ func dsdtBody(cfg Config) []byte {
 				name("_HID", str("THAW0001")),
 				name("_CID", str("VM_Gen_Counter")),
 				name("_DDN", str("VM_Gen_Counter")),
-				name("ADDR", pkg(integer(cfg.GenerationAddress&0xffff_ffff), integer(cfg.GenerationAddress>>32)))),
+				name("ADDR", pkg(integer(cfg.GenerationAddress&0xffff_ffff), integer(cfg.GenerationAddress>>32))),
+				resources(interrupt(cfg.GenerationGSI))),
 			// A generic event device (§5.6.9) turns its interrupt into the
 			// notification that the generation has changed.
 			device("GED_",

@@ -15,7 +15,7 @@ import (
 var full = Config{
 	VCPUs: 8, SerialGSI: 4,
 	Virtio:            []VirtioDevice{{0xc0000000, 0x1000, 5}, {0xc0001000, 0x1000, 6}},
-	GenerationAddress: 0xf0000, EventGSI: 15, PanicPort: 0x505, SleepPort: 0x600, ResetPort: 0x64, ResetValue: 0xfe,
+	GenerationAddress: 0xf0000, GenerationGSI: 14, EventGSI: 15, PanicPort: 0x505, SleepPort: 0x600, ResetPort: 0x64, ResetValue: 0xfe,
 }
 
 // tables splits what Build returned by following its pointers.

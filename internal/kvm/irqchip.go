@@ -1,6 +1,7 @@
 package kvm
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	gokvm "github.com/bobuhiro11/gokvm/kvm"
@@ -62,4 +63,14 @@ func (vm *VM) SetIRQChip(id uint32, state []byte) error {
 		return fmt.Errorf("kvm: set irqchip %d: %w", id, err)
 	}
 	return nil
+}
+
+// Unmasked says whether a guest lets a line of its I/O APIC, whose state has IOAPICSize
+// bytes, interrupt it.
+func Unmasked(state []byte, line uint32) bool {
+	const (
+		table  = 24 // the redirection table, 64 bits a line
+		masked = 1 << 16
+	)
+	return binary.LittleEndian.Uint64(state[table+8*line:])&masked == 0
 }

@@ -124,3 +124,17 @@ func pair[T any](b *testing.B, name string, get func() (T, error), set func(T) e
 		}
 	})
 }
+
+func TestUnmasked(t *testing.T) {
+	const taken = 10
+	state := make([]byte, IOAPICSize)
+	for line := range 24 {
+		state[24+8*line+2] = 1 // the mask, bit 16
+	}
+	state[24+8*taken+2] = 0xfe
+	for line := range uint32(24) {
+		if got := Unmasked(state, line); got != (line == taken) {
+			t.Errorf("line %d unmasked: %v", line, got)
+		}
+	}
+}

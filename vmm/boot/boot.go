@@ -17,6 +17,7 @@
 package boot
 
 import (
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -213,4 +214,11 @@ func mpPointer() []byte {
 		b[10] -= v
 	}
 	return b
+}
+
+// NewGeneration writes a new VM generation id (VMGenID, 16 random bytes).
+func NewGeneration(mem *guestmem.Memory, at uint64) error {
+	var id [16]byte
+	rand.Read(id[:]) // never fails, see crypto/rand
+	return mem.WriteAt(id[:], at)
 }
