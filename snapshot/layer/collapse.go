@@ -12,7 +12,7 @@ import (
 
 const hugeSize = 2 << 20
 
-// Collapse turns the ranges of 2 MiB of the memfd f that are at least four fifths
+// Collapse turns the ranges of 2 MiB of the memfd f that are at least seven tenths
 // data (pageindex.HugeFrom) into huge pages (MADV_COLLAPSE, which works with shmem huge
 // pages set to "never" too), and returns how many. Mapping it faults a range at a time
 // then. A kernel that refuses leaves a range as it is: that is no error.
