@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -105,6 +106,31 @@ func TestGuestSeesNewMachine(t *testing.T) {
 				t.Errorf("kernel was told %d times of %d", got, n+1)
 			}
 			b.rollback(t, c)
+		}
+	})
+}
+
+// TestGenerationInterrupt: the tuned kernel hears of a generation by VMGenID's own
+// interrupt, and by nothing beside it; another by that of the event device.
+func TestGenerationInterrupt(t *testing.T) {
+	each(t, []shape{{1, 512}}, func(t *testing.T, k *kernel.Kernel, s shape) {
+		c := template(t, k, s, nil)
+		b := restore(t, c, nil)
+		client, _, _ := b.awaken(t, 0)
+		got := map[string]string{}
+		for line := range strings.Lines(shell(t, client, "cat /proc/interrupts")) {
+			for _, name := range []string{"vmgenid", "ACPI:Ged"} {
+				if strings.Contains(line, name) {
+					got[name] = strings.Fields(line)[1]
+				}
+			}
+		}
+		want := map[string]string{"ACPI:Ged": "1"}
+		if k.Manifest.Name == kernel.NameTuned {
+			want = map[string]string{"ACPI:Ged": "0", "vmgenid": "1"}
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("interrupts after a generation: %v, not %v", got, want)
 		}
 	})
 }
