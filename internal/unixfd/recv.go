@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -54,7 +55,7 @@ func Recv(c syscall.Conn, buf []byte, maxFiles int) (n int, files []*os.File, er
 		return 0, nil, io.EOF
 	}
 	for _, fd := range fds {
-		files = append(files, os.NewFile(uintptr(fd), fmt.Sprintf("received:%d", fd)))
+		files = append(files, os.NewFile(uintptr(fd), "received:"+strconv.Itoa(fd)))
 	}
 	return n, files, nil
 }

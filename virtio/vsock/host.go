@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strconv"
@@ -154,7 +155,7 @@ func (s *session) serve(socket *net.UnixConn, port uint32, early []byte) bool {
 		return false
 	}
 	socket.SetWriteDeadline(time.Now().Add(connectTimeout))
-	if _, err := fmt.Fprintf(socket, "OK %d\n", c.pair.host); err != nil {
+	if _, err := io.WriteString(socket, "OK "+strconv.FormatUint(uint64(c.pair.host), 10)+"\n"); err != nil {
 		c.reset()
 		return false
 	}

@@ -1,7 +1,6 @@
 package vsock
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -9,10 +8,16 @@ import (
 	"thaw/virtio/queue"
 )
 
-var (
-	errShortBuffer = fmt.Errorf("vsock: driver's buffer is shorter than a packet header: %w", queue.ErrGuest)
-	errShortPacket = fmt.Errorf("vsock: driver's packet is shorter than its header says: %w", queue.ErrGuest)
+// guestError is what is wrong with a driver.
+type guestError string
+
+const (
+	errShortBuffer guestError = "driver's buffer is shorter than a packet header"
+	errShortPacket guestError = "driver's packet is shorter than its header says"
 )
+
+func (e guestError) Error() string { return "vsock: " + string(e) + ": " + queue.ErrGuest.Error() }
+func (e guestError) Unwrap() error { return queue.ErrGuest }
 
 // maxReplies is how many answers to the guest's packets can wait for room in
 // the receive queue. With so many the transmit queue is left alone: a guest
