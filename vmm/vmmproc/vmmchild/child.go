@@ -92,6 +92,7 @@ func Main(newMachine Maker) int {
 	if len(os.Args) > 1 {
 		return spawner.Main()
 	}
+	growStack()
 	// The first pollable file: from here on the runtime has its poller, which the filter would not let it make.
 	c := newControl(os.NewFile(jail.Control, "control"))
 	phases := []vmmproto.Phase{}
@@ -148,7 +149,7 @@ func Main(newMachine Maker) int {
 		return exitOrphan
 	}
 	go func() { os.Exit(c.run(m)) }()
-	// Here, since this goroutine's stack has been made large already.
+	// Here, since this goroutine's stack is large.
 	return c.serve()
 }
 
