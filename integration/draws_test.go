@@ -69,8 +69,8 @@ func TestKernelDrawsDiffer(t *testing.T) {
 const drawOnce = `python3 -c 'import json, os, uuid, secrets
 print(json.dumps({"getrandom": os.getrandom(16).hex(), "uuid1": str(uuid.uuid1()), "uuid4": str(uuid.uuid4()), "secrets": secrets.token_hex(16)}))'`
 
-// TestGuestSeesNewMachine: the kernel learns from ACPI that it runs in another
-// machine (VMGenID), before anybody tells it anything: after each restore and
+// TestGuestSeesNewMachine: the kernel learns (from VMGenID) that it runs in another
+// machine, before anybody tells it anything: after each restore and
 // each rollback, and not when it just goes on.
 func TestGuestSeesNewMachine(t *testing.T) {
 	each(t, []shape{{2, 512}}, func(t *testing.T, k *kernel.Kernel, s shape) {

@@ -41,6 +41,10 @@ func TestConfigFragment(t *testing.T) {
 			t.Errorf("CONFIG_%s is %q", name, v)
 		}
 	}
+	// It asks to be told of a new generation, and sleeps then: in an interrupt, by vmgenid-interrupt.patch.
+	if v, ok := options["CONFIG_WIREGUARD"]; ok && v != "n" {
+		t.Errorf("CONFIG_WIREGUARD is %q", v)
+	}
 }
 
 func TestConfigFragmentHasNoDoubles(t *testing.T) {

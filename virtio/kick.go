@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,7 +28,7 @@ type Kick struct {
 	watch  int  // what it sleeps on beside the event, or noWatch
 	woke   bool // it was one of those that woke it
 	alone  bool // the goroutine has no other
-	served int  // times that a worker has looked at its queue while it was not alone
+	served int  // times that a worker has looked at its queue while it was not alone, or busy
 
 	mu     sync.Mutex
 	worker *Worker // protected by mu; nil while nobody serves the queue
@@ -41,9 +42,9 @@ func NewKick() (*Kick, error) {
 	return g.NewKick()
 }
 
-// KickGroup is kicks that share a goroutine until one of them is busy, which gets one of its own: a thread is memory that no
-// other machine shares, and is made and ended with each machine, most of which live for a moment. Each kick waits for the
-// others' turns meanwhile.
+// KickGroup is kicks that share a goroutine until one of them is busy, which gets one of
+// its own: a thread is memory that no other machine shares, and is made and ended with each
+// machine, most of which live for a moment. Each kick waits for the others' turns meanwhile.
 type KickGroup struct{ kicks []*Kick }
 
 // NewKick returns a kick of the group that nobody serves. Nobody will, and Close does not
@@ -118,9 +119,23 @@ func sleep(kicks []*Kick) {
 	}
 }
 
-// busy is how often a queue is looked at before its kick gets a goroutine of its own: more often than those of a machine that
-// is restored, acknowledges and stands are.
-const busy = 64
+// A kick gets a goroutine of its own when its queue was looked at busy times, which those
+// of a machine that is restored, acknowledges and stands are not, or when it has kept the
+// others waiting for longTurn, which a disk does that is throttled.
+const (
+	busy     = 64
+	longTurn = 4 * time.Millisecond
+)
+
+// looked notes that a queue was looked at in a turn that began then.
+func (k *Kick) looked(began time.Time) {
+	if k.alone {
+		return
+	}
+	if k.served++; time.Since(began) >= longTurn {
+		k.served = busy
+	}
+}
 
 // crowds says whether the kick is too busy to share its goroutine.
 func (k *Kick) crowds() bool { return !k.alone && k.served >= busy }

@@ -95,6 +95,39 @@ func TestSharedGoroutineWatches(t *testing.T) {
 	}
 }
 
+// tardy is a handler that takes long for what it finds.
+type tardy struct{ ring }
+
+func (r *tardy) Serve() (bool, error) { time.Sleep(2 * longTurn); return r.ring.Serve() }
+
+// One turn that takes long is enough: the others wait for it once, and not for those to come.
+func TestSlowKickGoesApart(t *testing.T) {
+	kicks := newGroup(t, 2)
+	slowRing, rest := new(tardy), new(ring)
+	first, _ := start(slowRing, kicks[0], false)
+	second, _ := start(rest, kicks[1], false)
+	slowRing.made.Add(1)
+	kicks[0].Signal()
+	await(t, "answer of the slow one", func() bool { return slowRing.served.Load() == 1 })
+	rest.made.Add(1)
+	kicks[1].Signal()
+	await(t, "answer of the other", func() bool { return rest.served.Load() == 1 })
+	second.Stop() // and with it the goroutine that both had
+	if err := kicks[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	slowRing.made.Add(1)
+	kicks[0].Signal()
+	await(t, "answer on a goroutine of its own", func() bool { return slowRing.served.Load() == 2 })
+	if !kicks[0].alone {
+		t.Error("the slow kick is not alone")
+	}
+	first.Stop()
+	if err := kicks[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // endless is a handler that always finds something to do.
 type endless struct{ ring }
 

@@ -217,17 +217,15 @@ func (w *Worker) run() error {
 	if !w.slept.IsZero() {
 		w.window = nextWindow(w.window, time.Since(w.slept))
 	}
-	for w.runs() {
+	for began := time.Now(); w.runs(); {
 		worked, err := w.handler.Serve()
 		if err != nil {
 			return err
 		}
-		if !w.kick.alone {
-			if w.kick.served++; w.kick.crowds() {
-				// It goes on, and may poll, where nobody waits for it.
-				_ = w.kick.Signal() // fails for a closed descriptor only
-				break
-			}
+		if w.kick.looked(began); w.kick.crowds() {
+			// It goes on, and may poll, where nobody waits for it.
+			_ = w.kick.Signal() // fails for a closed descriptor only
+			break
 		}
 		if polls := w.kick.alone && w.worth != nil && w.worth(); !polls {
 			w.window = 0

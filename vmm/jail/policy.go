@@ -46,7 +46,7 @@ func Policy() *seccomp.Policy {
 		// the limit of the file's size, and could fill the host's disk.
 		rule(unix.SYS_FALLOCATE, seccomp.OneOf(1, unix.FALLOC_FL_KEEP_SIZE|unix.FALLOC_FL_PUNCH_HOLE),
 			"virtio/block: discard and write zeroes, never takes space"),
-		rule(unix.SYS_PPOLL, always, "virtio/net: wait for the tap and the doorbell"),
+		rule(unix.SYS_PPOLL, always, "virtio: wait for kicks, and for the tap"),
 		rule(unix.SYS_CLOSE, always, "virtio/vsock: streams that end; vmm: the end of the machine"),
 		rule(unix.SYS_EVENTFD2, always, "internal/eventfd: ioeventfd, irqfd"),
 
@@ -64,7 +64,7 @@ func Policy() *seccomp.Policy {
 		// Memory.
 		rule(unix.SYS_MMAP, seccomp.NoBits(2, unix.PROT_EXEC), "runtime: heap, stacks; internal/guestmem: guest memory; snapshot/memimage; internal/kvm: kvm_run; vmm: registers"),
 		rule(unix.SYS_MUNMAP, always, "runtime; internal/guestmem; internal/kvm; vmm"),
-		rule(unix.SYS_MADVISE, always, "runtime: heap; internal/guestmem, snapshot/memimage: pages given back and made ahead"),
+		rule(unix.SYS_MADVISE, always, "runtime: heap; internal/guestmem, snapshot/memimage: pages given back"),
 	}, goRuntime()...))
 }
 
