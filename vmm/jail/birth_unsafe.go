@@ -89,7 +89,11 @@ func clone(cgroup int, l *callList) (pid, pidfd int, errno unix.Errno) {
 	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&all)), uintptr(unsafe.Pointer(&before)), 8, 0, 0)
 	r, e := clone3(unsafe.Pointer(args), unsafe.Sizeof(*args), &l.calls[0], uintptr(len(l.calls)))
 	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&before)), 0, 8, 0, 0)
-	return int(r), int(l.pidfd), unix.Errno(e)
+	if e != 0 {
+		// The kernel writes the number before it asks the cgroup (its limit, whether it is still there), and takes it back.
+		return 0, -1, unix.Errno(e)
+	}
+	return int(r), int(l.pidfd), 0
 }
 
 // clone3 is the system call. The child makes the calls; it returns in the parent only.

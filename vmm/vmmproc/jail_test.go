@@ -1,6 +1,7 @@
 package vmmproc
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -137,8 +138,8 @@ func testCgroup(t *testing.T) *os.File {
 		if _, err := os.Stat(root + "/cgroup.controllers"); err != nil {
 			continue
 		}
-		dir := fmt.Sprintf("%s/vmmproc-test-%d", root, os.Getpid())
-		if err := os.Mkdir(dir, 0o755); err != nil {
+		dir, err := os.MkdirTemp(root, "vmmproc-test-")
+		if err != nil {
 			t.Logf("no cgroup: %v", err)
 			return nil
 		}
@@ -148,7 +149,7 @@ func testCgroup(t *testing.T) *os.File {
 		}
 		t.Cleanup(func() {
 			f.Close()
-			if err := os.Remove(dir); err != nil {
+			if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 				t.Error(err)
 			}
 		})

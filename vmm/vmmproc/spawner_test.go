@@ -63,6 +63,33 @@ func TestSpawnerDies(t *testing.T) {
 	}
 }
 
+// Of a process that its cgroup does not take there is an error and nothing else, and the spawner serves the others on.
+func TestCgroupGone(t *testing.T) {
+	first := start(t, testSpec(t, "idle"))
+	pid := spawnerOf(t, probePath)
+	spec := testSpec(t, "idle")
+	if spec.Cgroup = testCgroup(t); spec.Cgroup == nil {
+		t.Skip("no cgroup v2")
+	}
+	if err := os.Remove(spec.Cgroup.Name()); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Start(context.Background(), spec)
+	if !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.ENOENT) { // by the place where the kernel finds it
+		t.Errorf("error %v, want ENODEV or ENOENT", err)
+	}
+	if err == nil {
+		p.Close()
+	}
+	start(t, testSpec(t, "idle"))
+	if now := spawnerOf(t, probePath); now != pid {
+		t.Errorf("spawner %d, was %d", now, pid)
+	}
+	if _, err := first.Stats(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
 // Each process has a network namespace to itself, with no device that is up and of which it is not the owner; one that ended
 // leaves its own to the next.
 func TestNetworks(t *testing.T) {
