@@ -50,7 +50,9 @@ func Encode(m Message) ([]byte, error) {
 	kind := string(m.Kind())
 	c := &coder{b: make([]byte, 0, 512)}
 	c.text(&kind)
-	m.fields(c)
+	if m.fields(c); c.err != nil {
+		return nil, fmt.Errorf("vmmproto: encode %s: %w", kind, c.err)
+	}
 	if len(c.b) > MaxMessage {
 		return nil, fmt.Errorf("vmmproto: encode %s: %d bytes, most is %d", kind, len(c.b), MaxMessage)
 	}

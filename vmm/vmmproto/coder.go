@@ -24,6 +24,7 @@ var (
 	errNumber  = errors.New("number is out of range or longer than it need be")
 	errTwice   = errors.New("name twice, or names out of order")
 	errNotBool = errors.New("truth that is neither 0 nor 1")
+	errMany    = errors.New("list is longer than it may be")
 )
 
 func (c *coder) fail(err error) {
@@ -130,16 +131,18 @@ func (c *coder) text(v *string) {
 	*v, c.b = string(c.b[:n]), c.b[n:]
 }
 
-// list codes a list; an empty one is read as nil.
-func list[T any](c *coder, v *[]T, each func(*coder, *T)) {
+// list codes a list of at most that many; an empty one is read as nil. A thing takes more room in memory than the byte that it
+// may come as, so the bound is looked at before there is any.
+func list[T any](c *coder, v *[]T, most int, each func(*coder, *T)) {
 	n := c.length(len(*v))
+	if n > most {
+		c.fail(errMany)
+		return
+	}
 	if c.reads && n > 0 {
-		*v = make([]T, 0, min(n, 256)) // what a hostile length says is believed little by little
+		*v = make([]T, n)
 	}
 	for i := range n {
-		if c.reads {
-			*v = append(*v, *new(T))
-		}
 		if each(c, &(*v)[i]); c.err != nil {
 			return
 		}
@@ -158,9 +161,13 @@ func optional[T any](c *coder, v **T, each func(*coder, *T)) {
 	each(c, *v)
 }
 
-// values codes numbers by name, in the order of the names.
-func (c *coder) values(v *map[string]uint64) {
+// values codes at most that many numbers by name, in the order of the names.
+func (c *coder) values(v *map[string]uint64, most int) {
 	n := c.length(len(*v))
+	if n > most {
+		c.fail(errMany)
+		return
+	}
 	if !c.reads {
 		names := make([]string, 0, n)
 		for name := range *v {

@@ -6,7 +6,7 @@ func (m *Start) fields(c *coder) {
 	c.uint64(&m.MemoryBytes)
 	c.text(&m.Cmdline)
 	c.bool(&m.Initrd)
-	list(c, &m.Disks, func(c *coder, d *Disk) {
+	list(c, &m.Disks, MaxDisks, func(c *coder, d *Disk) {
 		c.text(&d.ID)
 		c.int(&d.Layers)
 		c.bool(&d.ReadOnly)
@@ -21,7 +21,7 @@ func (m *Start) fields(c *coder) {
 	c.bool(&m.DirtyRing)
 	c.int(&m.ConsoleLog)
 	c.bytes(&m.CPUID)
-	list(c, &m.Files, (*coder).text)
+	list(c, &m.Files, MaxFiles, (*coder).text)
 }
 
 func (m *Restore) fields(c *coder) {
@@ -30,7 +30,7 @@ func (m *Restore) fields(c *coder) {
 	c.bool(&m.Rebase)
 	c.bool(&m.Base)
 	c.int(&m.Overlays)
-	list(c, &m.Layers, (*coder).int)
+	list(c, &m.Layers, MaxDisks, (*coder).int)
 	c.bool(&m.Pagemap)
 	c.bool(&m.Userfault)
 	c.bool(&m.Record)
@@ -101,7 +101,7 @@ func (m *Done) fields(c *coder) {
 
 func (m *Stats) fields(c *coder) {
 	c.uint64(&m.ID)
-	c.values(&m.Values)
+	c.values(&m.Values, MaxStats)
 }
 
 func (m *Console) fields(c *coder) {
@@ -134,7 +134,7 @@ func (m *Refused) fields(c *coder)        { c.uint64(&m.ID) }
 func (m *Changes) fields(c *coder)        { c.uint64(&m.ID) }
 
 func (c *coder) phases(v *[]Phase) {
-	list(c, v, func(c *coder, p *Phase) {
+	list(c, v, MaxPhases, func(c *coder, p *Phase) {
 		c.text(&p.Name)
 		c.int64(&p.Micros)
 	})

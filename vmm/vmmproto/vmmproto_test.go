@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -170,6 +171,27 @@ func TestHostileBytes(t *testing.T) {
 	}
 	if (&SetBalloon{MiB: MaxMemory>>20 + 1}).Validate() == nil {
 		t.Error("a balloon larger than any machine was taken")
+	}
+}
+
+// What a hostile length says is refused before there is room for it.
+func TestLongListsTakeNoMemory(t *testing.T) {
+	length := string(binary.AppendUvarint(nil, MaxMessage-64))
+	for name, long := range map[string]string{
+		"phases": message(KindStarted) + length + strings.Repeat("\x00", MaxMessage-64),
+		"values": message(KindStats, 1) + length + strings.Repeat("\x00", MaxMessage-64),
+		"disks":  message(KindRestore, 1, 0, 0, 0, 0) + length + strings.Repeat("\x00", MaxMessage-64),
+	} {
+		packet := []byte(long)
+		for side, kinds := range map[string]map[Kind]func() Message{"daemon": fromDaemon, "VMM": fromVMM} {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := decode(kinds, packet, 0)
+			runtime.ReadMemStats(&after)
+			if took := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, ErrInvalid) || took > 8<<10 {
+				t.Errorf("%s from the %s: %d bytes were allocated (%v)", name, side, took, err)
+			}
+		}
 	}
 }
 
