@@ -190,3 +190,30 @@ func TestUnborn(t *testing.T) {
 		t.Errorf("answer %+v", answer)
 	}
 }
+
+// A thaw-vmm of another build says that the daemon is none of its own, in place of taking one field for another.
+func TestOtherProtocol(t *testing.T) {
+	spec := testSpec(t, "idle")
+	spec.setDefaults()
+	message, files, err := spec.message()
+	if err != nil {
+		t.Fatal(err)
+	}
+	packet, err := vmmproto.Encode(message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packet[1+len(vmmproto.KindStart)]++ // after the kind and its length
+	p, err := newProcess(spec, packet, files, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { p.stderr.drain(p.child.stderr); close(p.drained) }()
+	go p.supervise()
+	go func() { p.readControl(); close(p.read) }()
+	defer p.Close()
+	want := fmt.Sprintf("protocol %d is wanted, %d came", vmmproto.Protocol, vmmproto.Protocol+1)
+	if e := end(t, p); e.Reason != Crashed || !strings.Contains(e.Detail, want) {
+		t.Errorf("ended %s: %q, want %q", e.Reason, e.Detail, want)
+	}
+}

@@ -1,8 +1,10 @@
 // Package vmmproto is the language between the daemon and one thaw-vmm process.
 //
 // It is spoken on a SOCK_SEQPACKET socket pair: one packet is one message of at most [MaxMessage] bytes, with the descriptors
-// that its kind carries. A message is its kind and its fields, one after the other (coder.go). Both ends are of one build, and
-// both of a machine's first and last milliseconds count: of JSON the first use of each type took longer than its message.
+// that its kind carries. A message is its kind and its fields, one after the other (coder.go): a machine's first and last
+// milliseconds count, and of JSON the first use of each type took longer than its message. So a field has no name, and both ends
+// must be of the same [Protocol], which the first message begins with. They are of one build, unless thaw-vmm is replaced under
+// a daemon that runs.
 //
 //	daemon                                thaw-vmm
 //	   │ start + every descriptor            │

@@ -1,6 +1,7 @@
 package vmmproto
 
 func (m *Start) fields(c *coder) {
+	c.protocol()
 	c.bool(&m.Shell)
 	c.int(&m.VCPUs)
 	c.uint64(&m.MemoryBytes)
@@ -22,6 +23,11 @@ func (m *Start) fields(c *coder) {
 	c.int(&m.ConsoleLog)
 	c.bytes(&m.CPUID)
 	list(c, &m.Files, MaxFiles, (*coder).text)
+}
+
+func (m *Handle) fields(c *coder) {
+	c.protocol()
+	c.uint64(&m.MemoryBytes)
 }
 
 func (m *Restore) fields(c *coder) {
@@ -121,7 +127,6 @@ func (m *Exited) fields(c *coder) {
 }
 
 func (m *Started) fields(c *coder)        { c.phases(&m.Phases) }
-func (m *Handle) fields(c *coder)         { c.uint64(&m.MemoryBytes) }
 func (m *Ping) fields(c *coder)           { c.uint64(&m.ID) }
 func (m *Pause) fields(c *coder)          { c.uint64(&m.ID) }
 func (m *Resume) fields(c *coder)         { c.uint64(&m.ID) }
