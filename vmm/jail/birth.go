@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,57 +29,55 @@ const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | u
 // ProgramName is argument 0 of the program, and its only one.
 const ProgramName = "thaw-vmm"
 
-// Bear starts the program in namespaces of its own, without capabilities and in an empty root: all of the jail that can
-// be there before any code of the program runs. The new process is a child of the caller's *parent*, and dies with the
-// thread of that which started the caller. The pidfd is the caller's.
+// Child is a process that has been born and waits at a gate. It ends when the gate is closed before it is let go on, as it is
+// when the caller dies.
+type Child struct {
+	PID, Pidfd int // the pidfd is the caller's
+	gate       int
+	calls      *callList
+}
+
+// Bear makes a process in namespaces of its own, without capabilities and in an empty root: all of the jail that can be
+// there before any code of the program runs, which [Child.Release] lets it get to. The new process is a child of the
+// caller's *parent*, and dies with the thread of that which started the caller.
 //
-// The error is of the start itself; after one that wraps [ErrAway] nothing more can be started. A step that fails later
-// ends the process, and its text is on Stderr.
-func Bear(p Parent) (pid, pidfd int, err error) {
+// The error is of the start itself; after one that wraps [ErrAway] nothing more can be started. Without a child Pidfd is -1;
+// if there is one after an error it has been killed, and is to be released like another. A step that fails later ends the
+// process, and its text is on Stderr.
+func Bear(p Parent) (*Child, error) {
 	// Our end of the gate is closed without a byte when we die: then the child ends. Its own end is closed by the exec.
 	gate, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return 0, -1, fmt.Errorf("jail: make gate: %w", err)
+		return &Child{Pidfd: -1}, fmt.Errorf("jail: make gate: %w", err)
 	}
-	ours := gate[0]
-	defer unix.Close(ours)
-	calls, err := p.calls(ours, gate[1])
-	if err != nil {
-		unix.Close(gate[1])
-		return 0, -1, err
-	}
-	pidfd = -1
-	err = p.Root.visit(func() error {
-		return p.Network.visit(p.Home, func() error {
-			var errno unix.Errno
-			if pid, pidfd, errno = clone(p.Cgroup, calls); errno != 0 {
-				return fmt.Errorf("jail: start in namespaces: %w", errno)
-			}
-			return nil
+	c := &Child{Pidfd: -1, gate: gate[0]}
+	if c.calls, err = p.calls(gate[0], gate[1]); err == nil {
+		err = p.Root.visit(func() error {
+			return p.Network.visit(p.Home, func() error {
+				var errno unix.Errno
+				if c.PID, c.Pidfd, errno = clone(p.Cgroup, c.calls); errno != 0 {
+					return fmt.Errorf("jail: start in namespaces: %w", errno)
+				}
+				return nil
+			})
 		})
-	})
+	}
 	unix.Close(gate[1])
-	if pidfd < 0 {
-		return 0, -1, err
+	if c.Pidfd < 0 {
+		unix.Close(gate[0])
+		return c, err
 	}
 	if err == nil {
-		err = p.open(pid, ours)
+		err = p.mapIDs(c.PID)
 	}
 	if err != nil {
-		unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0) // it waits at the gate; whoever holds the pidfd reaps it
+		c.kill()
 	}
-	// Until the child's end is closed the list is in use.
-	for b := make([]byte, 1); ; {
-		if _, e := unix.Read(ours, b); e != unix.EINTR {
-			break
-		}
-	}
-	runtime.KeepAlive(calls)
-	return pid, pidfd, err
+	return c, err
 }
 
-// open gives the child its ids and lets it go on.
-func (p *Parent) open(pid, gate int) error {
+// mapIDs gives the child its ids.
+func (p *Parent) mapIDs(pid int) error {
 	for _, m := range []struct {
 		file string
 		id   uint32
@@ -88,11 +87,39 @@ func (p *Parent) open(pid, gate int) error {
 			return fmt.Errorf("jail: %w", err)
 		}
 	}
-	if _, err := unix.Write(gate, []byte{1}); err != nil {
-		return fmt.Errorf("jail: let child go on: %w", err)
-	}
 	return nil
 }
+
+// Release lets the child go on, and returns when it has become the program or has ended. The caller can make no other
+// meanwhile, and who could have the child stand still (stopped, or in a cgroup that gets no processor) would stop every
+// birth: after patience it is killed.
+func (c *Child) Release(patience time.Duration) {
+	defer unix.Close(c.gate)
+	if _, err := unix.Write(c.gate, []byte{1}); err != nil { // it has ended, unless something is wrong
+		c.kill()
+	}
+	if !c.gone(patience) {
+		c.kill()
+		for !c.gone(patience) { // the list is in use until the process is no more, which a kill makes certain
+		}
+	}
+	runtime.KeepAlive(c.calls)
+}
+
+// gone waits until the child's end of the gate is closed, and tells whether it is.
+func (c *Child) gone(patience time.Duration) bool {
+	end := time.Now().Add(patience)
+	for {
+		// Nothing is ever written at the other end.
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(c.gate), Events: unix.POLLIN}}, max(int(time.Until(end).Milliseconds()), 0))
+		if err != unix.EINTR {
+			return err == nil && n > 0
+		}
+	}
+}
+
+// kill needs no result: whoever holds the pidfd reaps it, and a process that has ended needs no kill.
+func (c *Child) kill() { unix.PidfdSendSignal(c.Pidfd, unix.SIGKILL, nil, 0) }
 
 // calls are what the child does, in order: system calls and nothing else, since it has only registers of its own. A call
 // whose result is another than it should be ends the child. ours and gate are the ends of the gate.

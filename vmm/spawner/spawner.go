@@ -32,12 +32,13 @@ type Request struct{ UID, GID uint32 }
 // answer is on the wire: the process's id, or 0 and an error number, and a text.
 const answerHeader = 8
 
-// patience bounds the wait for an answer.
-const patience = 10 * time.Second
+// birthPatience is how long a child may take from the answer to its exec, while nothing else can be started.
+const birthPatience = 2 * time.Second
 
 // Ask has the spawner at the other end of conn start a process. cgroup may be nil. One request at a time.
-// pidfd is the caller's; so is the process, which must be waited for.
-func Ask(conn *os.File, r Request, stderr, control, cgroup *os.File) (pid int, pidfd *os.File, err error) {
+// pidfd is the caller's; so is the process, which must be waited for. After the deadline the error wraps
+// [os.ErrDeadlineExceeded], and there may be a process all the same.
+func Ask(conn *os.File, r Request, deadline time.Time, stderr, control, cgroup *os.File) (pid int, pidfd *os.File, err error) {
 	files := []*os.File{stderr, control}
 	if cgroup != nil {
 		files = append(files, cgroup)
@@ -47,7 +48,7 @@ func Ask(conn *os.File, r Request, stderr, control, cgroup *os.File) (pid int, p
 	if err := unixfd.Send(conn, b, files...); err != nil {
 		return 0, nil, fmt.Errorf("spawner: ask: %w", err)
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetReadDeadline(deadline); err != nil {
 		return 0, nil, fmt.Errorf("spawner: ask: %w", err)
 	}
 	buf := make([]byte, 1024)
@@ -142,12 +143,34 @@ func bear(conn *os.File, p jail.Parent, all *networks, files []*os.File) error {
 		}
 	}
 	p.Stderr, p.Control, p.Cgroup = numbers[0], numbers[1], numbers[2]
-	pid, pidfd := 0, -1
+	child := &jail.Child{Pidfd: -1}
 	var err error
 	if p.Network, err = all.take(); err == nil {
-		pid, pidfd, err = jail.Bear(p)
-		all.lend(p.Network, pidfd)
+		child, err = jail.Bear(p)
+		all.lend(p.Network, child.Pidfd)
 	}
+	var born []*os.File
+	if child.Pidfd >= 0 {
+		f := os.NewFile(uintptr(child.Pidfd), "pidfd")
+		defer f.Close()
+		unix.SetNonblock(child.Pidfd, true) // which the daemon's copy shares: its poller takes it then
+		born = append(born, f)
+	}
+	// First the daemon knows of it, and reaps it whatever happens to us. Without an answer none goes on.
+	if failed := answer(conn, child.PID, err, born); failed != nil {
+		return errors.Join(failed, err)
+	}
+	if child.Pidfd >= 0 {
+		child.Release(birthPatience)
+	}
+	if errors.Is(err, jail.ErrAway) {
+		return err
+	}
+	return nil
+}
+
+// answer says what has come of a request; err may be nil.
+func answer(conn *os.File, pid int, err error, born []*os.File) error {
 	b := binary.LittleEndian.AppendUint32(nil, uint32(pid))
 	var errno unix.Errno
 	if err != nil && !errors.As(err, &errno) {
@@ -158,17 +181,7 @@ func bear(conn *os.File, p jail.Parent, all *networks, files []*os.File) error {
 		text := err.Error()
 		b = append(b, text[:min(len(text), 512)]...)
 	}
-	var born []*os.File
-	if pidfd >= 0 {
-		f := os.NewFile(uintptr(pidfd), "pidfd")
-		defer f.Close()
-		unix.SetNonblock(pidfd, true) // which the daemon's copy shares: its poller takes it then
-		born = append(born, f)
-	}
-	if failed := unixfd.Send(conn, b, born...); failed != nil || errors.Is(err, jail.ErrAway) {
-		return errors.Join(failed, err)
-	}
-	return nil
+	return unixfd.Send(conn, b, born...)
 }
 
 // Environment is all that thaw-vmm gets, as a spawner and as a machine: settings of the Go runtime.

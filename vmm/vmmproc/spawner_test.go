@@ -90,6 +90,78 @@ func TestCgroupGone(t *testing.T) {
 	}
 }
 
+// A child that stands still before its exec keeps others waiting for a moment only, and is killed.
+func TestChildStands(t *testing.T) {
+	start(t, testSpec(t, "idle"))
+	pid := spawnerOf(t, probePath)
+	spec := testSpec(t, "idle")
+	if spec.Cgroup = testCgroup(t); spec.Cgroup == nil {
+		t.Skip("no cgroup v2")
+	}
+	if err := os.WriteFile(spec.Cgroup.Name()+"/cgroup.freeze", []byte("1"), 0); err != nil {
+		t.Skipf("no freezer: %v", err)
+	}
+	spec.StartTimeout = time.Minute
+	began := time.Now()
+	frozen := make(chan error, 1)
+	go func() {
+		p, err := Start(context.Background(), spec)
+		if err == nil {
+			p.Close()
+		}
+		frozen <- err
+	}()
+	for read(t, spec.Cgroup.Name()+"/cgroup.procs") == "" {
+		if time.Since(began) > 10*time.Second {
+			t.Fatal("no process in the cgroup")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	start(t, testSpec(t, "idle"))
+	if took := time.Since(began); took > 8*time.Second { // 2 s, and what a busy host adds
+		t.Errorf("the next start took %v", took)
+	}
+	var failed *StartError
+	if err := <-frozen; !errors.As(err, &failed) || failed.Exit.Signal != unix.SIGKILL {
+		t.Errorf("error %v, want the end by SIGKILL", err)
+	}
+	if now := spawnerOf(t, probePath); now != pid {
+		t.Errorf("spawner %d, was %d", now, pid)
+	}
+}
+
+// A spawner that is only late is not given up for another, which would start a second process with the same files; what it
+// starts then does not go on.
+func TestSpawnerLate(t *testing.T) {
+	start(t, testSpec(t, "idle"))
+	pid := spawnerOf(t, probePath)
+	m, err := spawners.get(probePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer spawners.put(m)
+	m.asking.Lock()
+	m.patience = 100 * time.Millisecond
+	m.asking.Unlock()
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Start(context.Background(), testSpec(t, "idle"))
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("error %v, want the deadline's", err)
+	}
+	if err == nil {
+		p.Close()
+	}
+	if now := spawnerOf(t, probePath); now != pid {
+		t.Errorf("spawner %d was started beside %d", now, pid)
+	}
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil { // before it has made anything
+		t.Fatal(err)
+	}
+	start(t, testSpec(t, "idle"))
+}
+
 // Each process has a network namespace to itself, with no device that is up and of which it is not the owner; one that ended
 // leaves its own to the next.
 func TestNetworks(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -26,6 +27,9 @@ type makers struct {
 	list map[string]*maker // protected by mu
 }
 
+// askPatience bounds the wait for a spawner's answer: longer than it may wait for the child before (birthPatience there).
+const askPatience = 10 * time.Second
+
 // maker is a spawner in use.
 //
 // PDEATHSIG is sent when the *thread* that counts as a process's parent ends, not the process, and Go ends threads whose
@@ -37,6 +41,8 @@ type maker struct {
 	users  int           // processes and those who ask for one; protected by makers.mu
 	unused chan struct{} // closed when there are none, and will be none
 	over   chan struct{} // closed when the keeper is done
+
+	patience time.Duration // for one answer
 
 	asking sync.Mutex  // one request at a time
 	broken atomic.Bool // it did not answer one
@@ -55,7 +61,8 @@ func (l *makers) bear(s *Spec, stderr, control *os.File) (m *maker, pid int, pid
 		}
 		broken := m.broken.Load()
 		l.put(m)
-		if !broken {
+		// One that is only late may still start a process with these files: no second one may have them, too.
+		if !broken || errors.Is(err, os.ErrDeadlineExceeded) {
 			break
 		}
 	}
@@ -106,7 +113,7 @@ func newMaker(binary string) (*maker, error) {
 		return nil, err
 	}
 	defer theirs.Close()
-	m := &maker{binary: binary, conn: ours, users: 1, unused: make(chan struct{}), over: make(chan struct{})}
+	m := &maker{binary: binary, conn: ours, users: 1, patience: askPatience, unused: make(chan struct{}), over: make(chan struct{})}
 	started := make(chan error, 1)
 	go m.keep(theirs, started)
 	if err := <-started; err != nil {
@@ -159,10 +166,13 @@ func (m *maker) ask(r spawner.Request, stderr, control, cgroup *os.File) (int, *
 	if m.broken.Load() {
 		return 0, nil, errNoSpawner
 	}
-	pid, pidfd, err := spawner.Ask(m.conn, r, stderr, control, cgroup)
+	pid, pidfd, err := spawner.Ask(m.conn, r, time.Now().Add(m.patience), stderr, control, cgroup)
 	var failed *spawner.Error
 	if err != nil && !errors.As(err, &failed) {
 		m.broken.Store(true)
+		if number, err := unixfd.Number(m.conn); err == nil {
+			unix.Shutdown(number, unix.SHUT_RDWR) // if it is only late it cannot answer, and so lets no child go on
+		}
 	}
 	return pid, pidfd, err
 }
