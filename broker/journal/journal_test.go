@@ -338,22 +338,3 @@ func TestIDs(t *testing.T) {
 		}
 	}
 }
-
-func FuzzRecord(f *testing.F) {
-	f.Add([]byte(`{"id":"x","pid":42,"start_time":7,"boot_id":"b","cgroup":"/sys/fs/cgroup/thaw/x"}`))
-	f.Add([]byte(`{"id":"x","pid":-1}`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		e, err := decode(page(string(b[:min(len(b), recordSize-sumSize)])))
-		if err != nil {
-			return
-		}
-		if e.PID < 0 || e.PID == 1 || !validID(e.ID) {
-			t.Errorf("accepted %+v", e)
-		}
-	})
-}
-
-func FuzzStartTime(f *testing.F) {
-	f.Add([]byte("42 (a) b) c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 99 20"))
-	f.Fuzz(func(t *testing.T, b []byte) { _, _ = parseStartTime(b) })
-}
