@@ -34,9 +34,15 @@ type Journal struct {
 	records *os.File
 
 	mu    sync.Mutex
-	slots map[string]int64 // protected by mu; by machine
-	free  []int64          // protected by mu; slots below next that hold no record
-	next  int64            // protected by mu; first slot that was never used
+	slots map[string]slot // protected by mu; by machine
+	free  []int64         // protected by mu; slots below next that hold no record
+	next  int64           // protected by mu; first slot that was never used
+}
+
+// slot is a machine's place in the file.
+type slot struct {
+	number  int64
+	written bool // holds something
 }
 
 // Open locks dir, making it if need be.
@@ -55,7 +61,7 @@ func Open(dir string) (*Journal, error) {
 		}
 		return nil, fmt.Errorf("journal: lock: %w", err)
 	}
-	j := &Journal{dir: dir, lock: lock, slots: map[string]int64{}}
+	j := &Journal{dir: dir, lock: lock, slots: map[string]slot{}}
 	if err := j.openRecords(); err != nil {
 		lock.Close()
 		return nil, err
@@ -95,25 +101,25 @@ func (j *Journal) Create(id string) error {
 		return fmt.Errorf("journal: there is a machine %q", id)
 	}
 	if n := len(j.free); n > 0 {
-		j.slots[id], j.free = j.free[n-1], j.free[:n-1]
+		j.slots[id], j.free = slot{number: j.free[n-1]}, j.free[:n-1]
 		return nil
 	}
-	j.slots[id] = j.next
+	j.slots[id] = slot{number: j.next}
 	j.next++
 	return nil
 }
 
 // slot is where a machine's record is.
-func (j *Journal) slot(id string) (int64, bool) {
+func (j *Journal) slot(id string) (slot, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	slot, ok := j.slots[id]
-	return slot, ok
+	s, ok := j.slots[id]
+	return s, ok
 }
 
 // Write puts down the record of a machine, in the place of the one that there is.
 func (j *Journal) Write(id string, r Record) error {
-	slot, ok := j.slot(id)
+	s, ok := j.slot(id)
 	if !ok {
 		return fmt.Errorf("journal: there is no machine %q", id)
 	}
@@ -121,48 +127,59 @@ func (j *Journal) Write(id string, r Record) error {
 	if err != nil {
 		return err
 	}
-	return j.put(slot, b)
-}
-
-func (j *Journal) put(slot int64, b []byte) error {
-	if _, err := j.records.WriteAt(b, slot*recordSize); err != nil {
-		return fmt.Errorf("journal: write record: %w", err)
+	n, err := j.put(s.number, b)
+	if n > 0 && !s.written {
+		j.keep(id, s.number)
 	}
-	return nil
+	return err
 }
 
-// Remove forgets a machine.
+// put returns how many bytes it wrote.
+func (j *Journal) put(number int64, b []byte) (int, error) {
+	n, err := j.records.WriteAt(b, number*recordSize)
+	if err != nil {
+		return n, fmt.Errorf("journal: write record: %w", err)
+	}
+	return n, nil
+}
+
+// Remove forgets a machine. Where nothing was written nothing is cleared: that would take
+// room of the file system, which may be full.
 func (j *Journal) Remove(id string) error {
-	slot, ok := j.slot(id)
+	s, ok := j.slot(id)
 	if !ok {
 		return nil
 	}
-	return j.clear(id, slot)
+	if !s.written {
+		j.release(id, s.number)
+		return nil
+	}
+	return j.clear(id, s.number)
 }
 
 var noRecord [recordSize]byte
 
 // clear empties a slot, and then lets another machine have it.
-func (j *Journal) clear(id string, slot int64) error {
-	if err := j.put(slot, noRecord[:]); err != nil {
+func (j *Journal) clear(id string, number int64) error {
+	if _, err := j.put(number, noRecord[:]); err != nil {
 		return err
 	}
-	j.release(id, slot)
+	j.release(id, number)
 	return nil
 }
 
-func (j *Journal) release(id string, slot int64) {
+func (j *Journal) release(id string, number int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	delete(j.slots, id)
-	j.free = append(j.free, slot)
+	j.free = append(j.free, number)
 }
 
-// keep leaves a slot to a machine of an earlier daemon.
-func (j *Journal) keep(id string, slot int64) {
+// keep notes that a slot holds something of a machine, of this daemon or an earlier one.
+func (j *Journal) keep(id string, number int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.slots[id] = slot
+	j.slots[id] = slot{number: number, written: true}
 }
 
 // Machines counts those that were created and not removed, by this daemon or, once

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func open(t *testing.T) *Journal {
@@ -152,11 +154,11 @@ func TestReclaimOfWhatIsNoRecord(t *testing.T) {
 	copy(half[512:], old[512:])
 	bad := [][]byte{half, page(`{"pid":`), page(`{"id":"x","pid":1}`), page(`{"id":"","pid":42}`), page(`{"id":"x","cgroup":"y"}`), []byte("cut off")}
 	for slot, b := range bad {
-		if err := j.put(int64(slot), b); err != nil {
+		if _, err := j.put(int64(slot), b); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := j.put(int64(len(bad))+1, noRecord[:]); err != nil { // and a hole before it
+	if _, err := j.put(int64(len(bad))+1, noRecord[:]); err != nil { // and a hole before it
 		t.Fatal(err)
 	}
 	if err := j.Create("created and no more"); err != nil {
@@ -235,6 +237,44 @@ func TestSlotsAreUsedAgain(t *testing.T) {
 	}
 	if got := entries(t, j); len(got) != 2 || got[0].Cgroup != "/again" || got[1].Cgroup != "/b" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// On a full file system a machine that could not be written down can be forgotten: its
+// slot is a hole, which zeros would need room for. One that was written is cleared.
+func TestRemoveOnAFullDisk(t *testing.T) {
+	j := open(t)
+	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	if err := errors.Join(j.Create("written"), j.Write("written", Record{PID: 42})); err != nil {
+		t.Fatal(err)
+	}
+	disk := j.records
+	j.records = full
+	if err := j.Create("never written"); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Create("not written"); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Write("not written", Record{PID: 43}); !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("written to a full disk: %v", err)
+	}
+	if err := errors.Join(j.Remove("never written"), j.Remove("not written")); err != nil {
+		t.Error(err)
+	}
+	if err := j.Remove("written"); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("cleared on a full disk: %v", err)
+	}
+	if len(j.free) != 2 || j.Machines() != 1 {
+		t.Errorf("%d slots are free, %d machines", len(j.free), j.Machines())
+	}
+	j.records = disk
+	if err := j.Remove("written"); err != nil || len(entries(t, j)) != 0 || len(j.free) != 3 {
+		t.Errorf("%v, left %+v, %d slots are free", err, entries(t, j), len(j.free))
 	}
 }
 

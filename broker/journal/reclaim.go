@@ -19,15 +19,15 @@ type Leftover struct {
 func (j *Journal) Reclaim() ([]Leftover, error) {
 	var out []Leftover
 	b := make([]byte, recordSize)
-	for slot := j.next - 1; slot >= 0; slot-- { // so that the first is the first to be used
-		n, err := j.records.ReadAt(b, slot*recordSize)
+	for number := j.next - 1; number >= 0; number-- { // so that the first is the first to be used
+		n, err := j.records.ReadAt(b, number*recordSize)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return out, fmt.Errorf("journal: read record: %w", err)
 		}
 		clear(b[n:])
 		e, err := decode(b)
 		if errors.Is(err, errNoRecord) {
-			j.release("", slot)
+			j.release("", number)
 			continue
 		}
 		l := Leftover{ID: e.ID, Record: e.Record}
@@ -36,9 +36,9 @@ func (j *Journal) Reclaim() ([]Leftover, error) {
 		}
 		// A damaged record is not kept: no later try would make more of it.
 		if err == nil || e.ID == "" {
-			err = errors.Join(err, j.clear(e.ID, slot))
+			err = errors.Join(err, j.clear(e.ID, number))
 		} else {
-			j.keep(e.ID, slot)
+			j.keep(e.ID, number)
 		}
 		l.Err = err
 		out = append(out, l)
