@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"strings"
 )
 
 // Leftover is a machine that an earlier daemon left.
@@ -14,10 +17,18 @@ type Leftover struct {
 	Err    error // what could not be undone: the record stays for the next try
 }
 
+// ErrOldRecord is the error of a Leftover whose record is a file of its own, as the first
+// daemons wrote it. It is not read: whoever replaces one of those stops it properly.
+var ErrOldRecord = errors.New("journal: record was left by a daemon of an older version: " +
+	"see that the process and the cgroup in it are gone, and remove it")
+
 // Reclaim undoes every machine in the journal. It is for the start, before any
 // machine of this daemon exists.
 func (j *Journal) Reclaim() ([]Leftover, error) {
-	var out []Leftover
+	out, err := j.oldRecords()
+	if err != nil {
+		return nil, err
+	}
 	b := make([]byte, recordSize)
 	for number := j.next - 1; number >= 0; number-- { // so that the first is the first to be used
 		n, err := j.records.ReadAt(b, number*recordSize)
@@ -42,6 +53,22 @@ func (j *Journal) Reclaim() ([]Leftover, error) {
 		}
 		l.Err = err
 		out = append(out, l)
+	}
+	return out, nil
+}
+
+// oldRecords lists records that have a file each.
+func (j *Journal) oldRecords() ([]Leftover, error) {
+	const suffix = ".json"
+	files, err := os.ReadDir(j.dir)
+	if err != nil {
+		return nil, fmt.Errorf("journal: look for old records: %w", err)
+	}
+	var out []Leftover
+	for _, f := range files {
+		if id, ok := strings.CutSuffix(f.Name(), suffix); ok {
+			out = append(out, Leftover{ID: id, Err: fmt.Errorf("%w: %s", ErrOldRecord, filepath.Join(j.dir, f.Name()))})
+		}
 	}
 	return out, nil
 }
