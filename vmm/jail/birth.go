@@ -19,7 +19,10 @@ type Parent struct {
 	// Network is the network namespace that it is born in, in which nobody else is; Home is the caller's own.
 	Network, Home Network
 	Root          Root // that it is born with
-	Environment   []string
+	// Copied: it is born with a copy of the caller's memory, which costs time, and not with the memory itself. Needed in a
+	// cgroup whose memory another can fill: what shares the memory of a process that must die for that dies with it.
+	Copied      bool
+	Environment []string
 }
 
 // namespaces that are made for each machine, besides its [Network]. No cgroup namespace: without a mounted file system
@@ -34,6 +37,7 @@ const ProgramName = "thaw-vmm"
 type Child struct {
 	PID, Pidfd int // the pidfd is the caller's
 	gate       int
+	copied     bool
 	calls      *callList
 }
 
@@ -50,12 +54,12 @@ func Bear(p Parent) (*Child, error) {
 	if err != nil {
 		return &Child{Pidfd: -1}, fmt.Errorf("jail: make gate: %w", err)
 	}
-	c := &Child{Pidfd: -1, gate: gate[0]}
+	c := &Child{Pidfd: -1, gate: gate[0], copied: p.Copied}
 	if c.calls, err = p.calls(gate[0], gate[1]); err == nil {
 		err = p.Root.visit(func() error {
 			return p.Network.visit(p.Home, func() error {
 				var errno unix.Errno
-				if c.PID, c.Pidfd, errno = clone(p.Cgroup, c.calls); errno != 0 {
+				if c.PID, c.Pidfd, errno = clone(p.Cgroup, p.Copied, c.calls); errno != 0 {
 					return fmt.Errorf("jail: start in namespaces: %w", errno)
 				}
 				return nil
@@ -90,17 +94,17 @@ func (p *Parent) mapIDs(pid int) error {
 	return nil
 }
 
-// Release lets the child go on, and returns when it has become the program or has ended. The caller can make no other
-// meanwhile, and who could have the child stand still (stopped, or in a cgroup that gets no processor) would stop every
-// birth: after patience it is killed.
+// Release lets the child go on, and returns when its list is not used any more: at once for one with a copy of it, or else
+// when it has become the program or has ended. The caller can make no other meanwhile, and who could have the child stand
+// still (stopped, or in a cgroup that gets no processor) would stop every birth: after patience it is killed.
 func (c *Child) Release(patience time.Duration) {
 	defer unix.Close(c.gate)
 	if _, err := unix.Write(c.gate, []byte{1}); err != nil { // it has ended, unless something is wrong
 		c.kill()
 	}
-	if !c.gone(patience) {
+	if !c.copied && !c.gone(patience) {
 		c.kill()
-		for !c.gone(patience) { // the list is in use until the process is no more, which a kill makes certain
+		for !c.gone(patience) { // until then it uses the list; a kill makes it certain
 		}
 	}
 	runtime.KeepAlive(c.calls)

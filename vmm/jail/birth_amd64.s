@@ -10,7 +10,7 @@
 
 // func clone3(args unsafe.Pointer, size uintptr, calls *call, n uintptr) (pid, errno uintptr)
 //
-// The child shares memory, and the place that SP points to, with the thread that makes it,
+// The child may share memory, and the place that SP points to, with the thread that makes it,
 // which goes on at once: it has nothing but registers.
 TEXT ·clone3(SB), NOSPLIT, $0-48
 	MOVQ args+0(FP), DI

@@ -18,7 +18,7 @@ func TestNoChild(t *testing.T) {
 	cgroup := fullCgroup(t)
 	l := &callList{}
 	l.add("exit", 0, unix.SYS_EXIT_GROUP, 0)
-	pid, pidfd, errno := clone(cgroup, l)
+	pid, pidfd, errno := clone(cgroup, false, l)
 	if pid != 0 || pidfd != -1 || errno != unix.EAGAIN {
 		t.Errorf("process %d, pidfd %d, error %v; want none, -1, EAGAIN", pid, pidfd, errno)
 	}

@@ -72,13 +72,16 @@ type cloneArgs struct {
 	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
 }
 
-// clone makes a process that makes the calls. It has this one's memory, of which a copy would take longer than all else, but
-// neither a stack nor the Go runtime: nothing but the calls, and no signal, so all are blocked. The list must be kept until
-// it has become another program, or has ended.
-func clone(cgroup int, l *callList) (pid, pidfd int, errno unix.Errno) {
+// clone makes a process that makes the calls. It has this one's memory, of which a copy would take longer than all else, or
+// a copy, but neither a stack nor the Go runtime: nothing but the calls, and no signal, so all are blocked. Without a copy the
+// list must be kept until it has become another program, or has ended.
+func clone(cgroup int, copied bool, l *callList) (pid, pidfd int, errno unix.Errno) {
 	l.pidfd = -1
 	// A child of our parent: PDEATHSIG and wait are that one's. The signal of its end is ours then (clone(2)).
-	args := &cloneArgs{flags: namespaces | unix.CLONE_VM | unix.CLONE_PARENT | unix.CLONE_PIDFD, pidfd: uint64(uintptr(unsafe.Pointer(&l.pidfd)))}
+	args := &cloneArgs{flags: namespaces | unix.CLONE_PARENT | unix.CLONE_PIDFD, pidfd: uint64(uintptr(unsafe.Pointer(&l.pidfd)))}
+	if !copied {
+		args.flags |= unix.CLONE_VM
+	}
 	if cgroup >= 0 {
 		args.flags |= unix.CLONE_INTO_CGROUP
 		args.cgroup = uint64(cgroup)

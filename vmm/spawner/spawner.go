@@ -1,7 +1,7 @@
 // Package spawner is a small process that starts the daemon's machines.
 //
-// Until its exec a process in new namespaces has the memory of the one that starts it: the daemon's would hold what is
-// every tenant's, and a copy of it costs milliseconds. So the daemon has thaw-vmm run a second time, unjailed, with nothing
+// Until its exec a process in new namespaces has the memory of the one that starts it, or a copy: the daemon's would hold
+// what is every tenant's, and a copy of it costs milliseconds. So the daemon has thaw-vmm run a second time, unjailed, with nothing
 // in it but this. What it starts are the daemon's own children (CLONE_PARENT), not its: they live on without it, and die
 // with the daemon.
 //
@@ -26,8 +26,14 @@ import (
 // Argument is the one that makes thaw-vmm a spawner. Its socket is descriptor [jail.Control].
 const Argument = "spawner"
 
-// Request asks for a process with these ids on the host.
-type Request struct{ UID, GID uint32 }
+// Request asks for a process.
+type Request struct {
+	UID, GID uint32 // on the host
+	Copied   bool   // it is born in a cgroup whose memory another can fill: [jail.Parent]
+}
+
+// requestLength is the length on the wire: the ids, and a byte.
+const requestLength = 9
 
 // answer is on the wire: the process's id, or 0 and an error number, and a text.
 const answerHeader = 8
@@ -45,6 +51,11 @@ func Ask(conn *os.File, r Request, deadline time.Time, stderr, control, cgroup *
 	}
 	b := binary.LittleEndian.AppendUint32(nil, r.UID)
 	b = binary.LittleEndian.AppendUint32(b, r.GID)
+	copied := byte(0)
+	if r.Copied {
+		copied = 1
+	}
+	b = append(b, copied)
 	if err := unixfd.Send(conn, b, files...); err != nil {
 		return 0, nil, fmt.Errorf("spawner: ask: %w", err)
 	}
@@ -119,10 +130,11 @@ func serve(conn *os.File) error {
 		if err != nil {
 			return fmt.Errorf("spawner: request: %w", err)
 		}
-		if n != 8 || len(files) < 2 {
+		if n != requestLength || len(files) < 2 {
 			return fmt.Errorf("spawner: request of %d bytes and %d files: %w", n, len(files), io.ErrUnexpectedEOF)
 		}
 		p.UID, p.GID = binary.LittleEndian.Uint32(buf), binary.LittleEndian.Uint32(buf[4:])
+		p.Copied = buf[8] != 0
 		err = bear(conn, p, &all, files)
 		for _, f := range files {
 			f.Close()

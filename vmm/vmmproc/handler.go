@@ -74,7 +74,7 @@ func (p *Process) startHandler() error {
 	if err := unixfd.Send(ours, packet, h.conn, memory); err != nil {
 		return fmt.Errorf("vmmproc: start handler: %w", err)
 	}
-	if h.child, err = spawn(&p.spec, theirs); err != nil {
+	if h.child, err = spawn(&p.spec, true, theirs); err != nil {
 		return err
 	}
 	// So that the machine sees its end.

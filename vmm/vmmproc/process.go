@@ -109,7 +109,7 @@ func newProcess(spec Spec, packet []byte, files []*os.File, began time.Time) (*P
 		theirs.Close()
 		return nil, fmt.Errorf("vmmproc: hand over descriptors: %w", err)
 	}
-	c, err := spawn(&spec, theirs)
+	c, err := spawn(&spec, false, theirs)
 	theirs.Close() // so that its end is seen when the child's copy closes
 	if err != nil {
 		ours.Close()

@@ -26,8 +26,9 @@ type ended struct {
 	err    error
 }
 
-// spawn starts the binary in its namespaces with control as descriptor 3. control stays the caller's.
-func spawn(s *Spec, control *os.File) (*child, error) {
+// spawn starts the binary in its namespaces with control as descriptor 3, which stays the caller's. copied is needed if there
+// is a process in its cgroup already.
+func spawn(s *Spec, copied bool, control *os.File) (*child, error) {
 	// The write end stays blocking: the child's Go runtime would make its poller at the sight of a non-blocking
 	// stderr, before it closes what it inherited.
 	var pipe [2]int
@@ -39,7 +40,7 @@ func spawn(s *Spec, control *os.File) (*child, error) {
 	unix.SetNonblock(pipe[0], true) // cannot fail on a pipe; a blocking one would still work
 	stderr := os.NewFile(uintptr(pipe[0]), "thaw-vmm stderr")
 
-	maker, pid, pidfd, err := spawners.bear(s, theirs, control)
+	maker, pid, pidfd, err := spawners.bear(s, copied, theirs, control)
 	if pidfd == nil {
 		stderr.Close()
 		return nil, spawnError(s.Binary, err)

@@ -130,6 +130,57 @@ func TestChildStands(t *testing.T) {
 	}
 }
 
+// A process that is born where another fills the memory shares none with the spawner, which would die with it, and holds up
+// nobody when it stands still before its exec.
+func TestCopied(t *testing.T) {
+	start(t, testSpec(t, "idle"))
+	maker := spawnerOf(t, probePath)
+	for _, copied := range []bool{false, true} {
+		t.Run(fmt.Sprint(copied), func(t *testing.T) {
+			spec := testSpec(t, "idle")
+			if spec.Cgroup = testCgroup(t); spec.Cgroup == nil {
+				t.Skip("no cgroup v2")
+			}
+			if err := os.WriteFile(spec.Cgroup.Name()+"/cgroup.freeze", []byte("1"), 0); err != nil {
+				t.Skipf("no freezer: %v", err)
+			}
+			ours, theirs, err := unixfd.Pair(unixfd.SeqPacket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ours.Close()
+			defer theirs.Close()
+			c, err := spawn(&spec, copied, theirs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			const kcmpVM = 1 // linux/kcmp.h
+			differs, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(c.pid), uintptr(maker), kcmpVM, 0, 0, 0)
+			if copied {
+				began := time.Now()
+				start(t, testSpec(t, "idle"))
+				if took := time.Since(began); took > 1500*time.Millisecond { // 2 s, had it waited
+					t.Errorf("the next start took %v", took)
+				}
+			}
+			if err := unix.Kill(c.pid, unix.SIGKILL); err != nil {
+				t.Error(err)
+			}
+			<-c.done
+			c.pidfd.Close()
+			c.stderr.Close()
+			switch {
+			case errno == unix.ENOSYS:
+				t.Skip("no kcmp")
+			case errno != 0:
+				t.Error(errno)
+			case copied != (differs != 0):
+				t.Errorf("copied %v, but kcmp says %d", copied, differs)
+			}
+		})
+	}
+}
+
 // A spawner that is only late is not given up for another, which would start a second process with the same files; what it
 // starts then does not go on.
 func TestSpawnerLate(t *testing.T) {

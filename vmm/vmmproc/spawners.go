@@ -48,14 +48,14 @@ type maker struct {
 	broken atomic.Bool // it did not answer one
 }
 
-// bear has the binary's spawner start a process. Without one, pidfd is nil; with one the caller holds a use of the maker,
+// bear has the binary's spawner start a process; copied is of the [spawner.Request]. Without one, pidfd is nil; with one the caller holds a use of the maker,
 // to be put back when the process has been reaped, also if it has been killed already, and the error says why.
-func (l *makers) bear(s *Spec, stderr, control *os.File) (m *maker, pid int, pidfd *os.File, err error) {
+func (l *makers) bear(s *Spec, copied bool, stderr, control *os.File) (m *maker, pid int, pidfd *os.File, err error) {
 	for range 2 { // the spawner may have died since it was last asked
 		if m, err = l.get(s.Binary); err != nil {
 			return nil, 0, nil, err
 		}
-		pid, pidfd, err = m.ask(spawner.Request{UID: s.UID, GID: s.GID}, stderr, control, s.Cgroup)
+		pid, pidfd, err = m.ask(spawner.Request{UID: s.UID, GID: s.GID, Copied: copied}, stderr, control, s.Cgroup)
 		if pidfd != nil {
 			return m, pid, pidfd, err
 		}
