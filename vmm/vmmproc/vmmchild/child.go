@@ -168,7 +168,7 @@ func (c *control) run(m Machine) int {
 	return exitEnded
 }
 
-// Within names a part of a phase: "jail.empty_root" is within "jail".
+// Within names a part of a phase: "jail.check_birth" is within "jail".
 func Within(phase, part string, took time.Duration) vmmproto.Phase {
 	return vmmproto.Phase{Name: phase + "." + strings.ReplaceAll(part, " ", "_"), Micros: took.Microseconds()}
 }
