@@ -32,6 +32,11 @@ const (
 	transmitQueue = 1
 	queueSize     = 256
 
+	// receiveSize is that of the receive queue. Linux fills a queue with buffers when it is
+	// half empty, all at once: with 256 that was 240 page faults in every restore of a
+	// snapshot that had 129 left.
+	receiveSize = 64
+
 	// eventQueue has work only when connections end with a restore.
 	eventQueue = 2
 )
@@ -95,7 +100,7 @@ func (d *Device) ID() virtio.DeviceID { return virtio.VsockID }
 func (d *Device) Features() uint64 { return 0 }
 
 // QueueSizes implements virtio.Device.
-func (d *Device) QueueSizes() []uint16 { return []uint16{queueSize, queueSize, queueSize} }
+func (d *Device) QueueSizes() []uint16 { return []uint16{receiveSize, queueSize, queueSize} }
 
 // Config implements virtio.Device.
 func (d *Device) Config() []byte { return d.config }
