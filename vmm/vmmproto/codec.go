@@ -60,13 +60,22 @@ func Encode(m Message) ([]byte, error) {
 }
 
 // DecodeFromDaemon decodes a packet that thaw-vmm received with files descriptors. Errors wrap [ErrInvalid].
-func DecodeFromDaemon(b []byte, files int) (Message, error) { return decode(fromDaemon, b, files) }
+func DecodeFromDaemon(b []byte, files int) (Message, error) {
+	m, err := decode(fromDaemon, b)
+	if err != nil {
+		return nil, err
+	}
+	if want := m.Descriptors(); files != want {
+		return nil, fmt.Errorf("vmmproto: decode %s: %w: %d descriptors, want %d", m.Kind(), ErrInvalid, files, want)
+	}
+	return m, nil
+}
 
 // DecodeFromVMM decodes a packet that the daemon received from thaw-vmm. The bytes are hostile.
 // Errors wrap [ErrInvalid].
-func DecodeFromVMM(b []byte) (Message, error) { return decode(fromVMM, b, 0) }
+func DecodeFromVMM(b []byte) (Message, error) { return decode(fromVMM, b) }
 
-func decode(kinds map[Kind]func() Message, b []byte, files int) (Message, error) {
+func decode(kinds map[Kind]func() Message, b []byte) (Message, error) {
 	if len(b) > MaxMessage {
 		return nil, fmt.Errorf("vmmproto: decode: %w: %d bytes, most is %d", ErrInvalid, len(b), MaxMessage)
 	}
@@ -88,9 +97,6 @@ func decode(kinds map[Kind]func() Message, b []byte, files int) (Message, error)
 	}
 	if err := m.Validate(); err != nil {
 		return nil, fmt.Errorf("vmmproto: decode %s: %w: %w", kind, ErrInvalid, err)
-	}
-	if want := m.Descriptors(); files != want {
-		return nil, fmt.Errorf("vmmproto: decode %s: %w: %d descriptors, want %d", kind, ErrInvalid, files, want)
 	}
 	return m, nil
 }

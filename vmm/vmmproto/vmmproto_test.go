@@ -110,70 +110,6 @@ func message(kind Kind, fields ...byte) string {
 	return string(append([]byte{byte(len(kind))}, kind...)) + string(fields)
 }
 
-func TestHostileBytes(t *testing.T) {
-	long := strings.Repeat("a", MaxDetail+1)
-	text := func(s string) string { return string(binary.AppendUvarint(nil, uint64(len(s)))) + s }
-	for name, bad := range map[string]string{
-		"nothing":              "",
-		"no kind":              "\x00",
-		"kind without end":     "\x05pong",
-		"endless kind":         "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01pong",
-		"no such kind":         message("no such", 1),
-		"other case":           message("Pong", 1, 0),
-		"of the other side":    message(KindStop, 1),
-		"no fields":            message(KindPong),
-		"field missing":        message(KindPong, 1),
-		"one more":             message(KindPong, 1, 0, 0),
-		"two messages":         message(KindPong, 1, 0) + message(KindPong, 1, 0),
-		"number too long":      message(KindPong, 0x81, 0x00, 0),
-		"number without end":   message(KindPong, 0x81),
-		"number of 70 bits":    message(KindPong, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 0),
-		"bytes without end":    message(KindPong, 1, 2, 'x'),
-		"port of 33 bits":      message(KindConnect, 1, 0x80, 0x80, 0x80, 0x80, 0x10),
-		"neither yes nor no":   message(KindRestored, 1, 0, 0, 0, 0, 2),
-		"list without end":     message(KindStarted, 0xff, 0x7f, 1, 'a', 2),
-		"unknown reason":       message(KindExited) + text("because") + text("") + text(""),
-		"no reason":            message(KindExited) + text("") + text("") + text(""),
-		"escape":               message(KindExited) + text("panic") + text("\x1b[2J") + text(""),
-		"not UTF-8":            message(KindExited) + text("panic") + text("\xff") + text(""),
-		"no stage":             message(KindFailed) + text("") + text(""),
-		"stage that is a path": message(KindFailed) + text("../../x") + text(""),
-		"negative time":        message(KindStarted, 1, 1, 'a', 1),
-		"name with a space":    message(KindStats, 1, 1, 3, 'A', ' ', 'B', 1),
-		"value twice":          message(KindStats, 1, 2, 1, 'a', 1, 1, 'a', 1),
-		"values out of order":  message(KindStats, 1, 2, 1, 'b', 1, 1, 'a', 1),
-		"long error":           message(KindDone, 1) + text(long),
-		"many phases":          message(KindStarted, MaxPhases+1) + strings.Repeat("\x01a\x02", MaxPhases+1),
-		"long console":         message(KindPong, 1) + text(strings.Repeat("A", MaxConsole+1)),
-		"long message":         message(KindPong, 1) + text(strings.Repeat("A", MaxMessage)),
-		"JSON":                 `{"kind":"pong","body":{"id":1}}`,
-	} {
-		if m, err := DecodeFromVMM([]byte(bad)); !errors.Is(err, ErrInvalid) {
-			t.Errorf("%s: got %v, %v", name, m, err)
-		}
-	}
-	// What the bad ones differ from.
-	for _, good := range []string{
-		message(KindPong, 1, 0), message(KindPong, 0x81, 0x01, 0), message(KindRestored, 1, 0, 0, 0, 0, 1), message(KindStarted, 1, 1, 'a', 2),
-		message(KindStats, 1, 2, 1, 'a', 1, 1, 'b', 1), message(KindConnect, 1, 0xff, 0xff, 0xff, 0xff, 0x0f),
-		message(KindExited) + text("panic") + text("") + text(""),
-	} {
-		if _, err := DecodeFromVMM([]byte(good)); err != nil {
-			t.Errorf("%q: %v", good, err)
-		}
-	}
-	many := &Stats{Values: map[string]uint64{}}
-	for i := range MaxStats + 1 {
-		many.Values[fmt.Sprint(i)] = 1
-	}
-	if many.Validate() == nil {
-		t.Error("too many values were taken")
-	}
-	if (&SetBalloon{MiB: MaxMemory>>20 + 1}).Validate() == nil {
-		t.Error("a balloon larger than any machine was taken")
-	}
-}
-
 // What a hostile length says is refused before there is room for it.
 func TestLongListsTakeNoMemory(t *testing.T) {
 	length := string(binary.AppendUvarint(nil, MaxMessage-64))
@@ -186,7 +122,7 @@ func TestLongListsTakeNoMemory(t *testing.T) {
 		for side, kinds := range map[string]map[Kind]func() Message{"daemon": fromDaemon, "VMM": fromVMM} {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			_, err := decode(kinds, packet, 0)
+			_, err := decode(kinds, packet)
 			runtime.ReadMemStats(&after)
 			if took := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, ErrInvalid) || took > 8<<10 {
 				t.Errorf("%s from the %s: %d bytes were allocated (%v)", name, side, took, err)
@@ -257,41 +193,4 @@ func TestCleanText(t *testing.T) {
 	if got := CleanText("two\nlines\tok"); got != "two\nlines\tok" {
 		t.Errorf("got %q", got)
 	}
-}
-
-// A message has one encoding: whatever decodes encodes to the same bytes, and nothing may panic.
-func fuzz(f *testing.F, seeds []Message, decode func([]byte) (Message, error)) {
-	for _, m := range seeds {
-		b, err := Encode(m)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(b)
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := decode(b)
-		if err != nil {
-			if !errors.Is(err, ErrInvalid) || m != nil {
-				t.Fatalf("%v, %v", m, err)
-			}
-			return
-		}
-		again, err := Encode(m)
-		if err != nil || !bytes.Equal(again, b) {
-			t.Fatalf("%q became %q (%v)", b, again, err)
-		}
-	})
-}
-
-func FuzzDecodeFromVMM(f *testing.F) { fuzz(f, vmmMessages, DecodeFromVMM) }
-
-func FuzzDecodeFromDaemon(f *testing.F) {
-	fuzz(f, daemonMessages, func(b []byte) (Message, error) {
-		for _, files := range []int{0, 1, 9} {
-			if m, err := DecodeFromDaemon(b, files); err == nil {
-				return m, nil
-			}
-		}
-		return DecodeFromDaemon(b, 0)
-	})
 }
