@@ -2,7 +2,6 @@ package jail
 
 import (
 	"fmt"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,22 +14,19 @@ type Root struct{ empty, home int } // descriptors of namespaces
 
 // MakeRoot makes one. After an error that wraps [ErrAway] the caller must end.
 func MakeRoot() (r Root, err error) {
-	runtime.LockOSThread()
 	r = Root{empty: -1}
-	if r.home, err = openMounts(); err != nil {
-		runtime.UnlockOSThread()
+	if r.home, err = openNamespace("mnt"); err != nil {
 		return r, err
 	}
-	// From here on the thread has a root and a working directory of its own.
-	if err = unix.Unshare(unix.CLONE_NEWNS); err != nil {
-		runtime.UnlockOSThread()
-		unix.Close(r.home)
-		return r, fmt.Errorf("jail: make mount namespace: %w", err)
-	}
-	if r.empty, err = openMounts(); err == nil { // there is no /proc afterwards
-		err = leaveRoot()
-	}
-	if err = r.comeHome(err); err != nil {
+	// The thread has a root and a working directory of its own from then on.
+	leave := func() error { return unix.Unshare(unix.CLONE_NEWNS) }
+	err = away(r.home, unix.CLONE_NEWNS, leave, func() (err error) {
+		if r.empty, err = openNamespace("mnt"); err != nil { // there is no /proc afterwards
+			return err
+		}
+		return leaveRoot()
+	})
+	if err != nil {
 		r.Close()
 	}
 	return r, err
@@ -63,35 +59,13 @@ func leaveRoot() error {
 
 // visit calls do on a thread whose root this is.
 func (r Root) visit(do func() error) error {
-	runtime.LockOSThread()
-	// Threads share root and working directory, and one that does may not change its mount namespace.
-	err := unix.Unshare(unix.CLONE_FS)
-	if err == nil {
-		err = unix.Setns(r.empty, unix.CLONE_NEWNS)
-	}
-	if err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("jail: change mount namespace: %w", err)
-	}
-	return r.comeHome(do())
-}
-
-// comeHome brings the thread back, as away does, and returns err if it could.
-func (r Root) comeHome(err error) error {
-	if back := unix.Setns(r.home, unix.CLONE_NEWNS); back != nil {
-		return fmt.Errorf("jail: change mount namespace back: %w: %w", ErrAway, back)
-	}
-	runtime.UnlockOSThread()
-	return err
-}
-
-// openMounts opens the mount namespace of the calling thread.
-func openMounts() (int, error) {
-	fd, err := unix.Open("/proc/thread-self/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, fmt.Errorf("jail: open mount namespace: %w", err)
-	}
-	return fd, nil
+	return away(r.home, unix.CLONE_NEWNS, func() error {
+		// Threads share root and working directory, and one that does may not change its mount namespace.
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			return err
+		}
+		return unix.Setns(r.empty, unix.CLONE_NEWNS)
+	}, do)
 }
 
 // Close lets go of it.

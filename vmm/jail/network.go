@@ -1,8 +1,6 @@
 package jail
 
 import (
-	"errors"
-	"fmt"
 	"runtime"
 
 	"golang.org/x/sys/unix"
@@ -14,9 +12,6 @@ import (
 // costs 0.3 ms of processor time, and to take it apart as much again. It is a descriptor.
 type Network int
 
-// ErrAway is wrapped when a thread could not come home from another network namespace.
-var ErrAway = errors.New("thread is in another network namespace")
-
 // OpenHome returns the namespace that the caller is in.
 func OpenHome() (Network, error) {
 	runtime.LockOSThread()
@@ -27,7 +22,7 @@ func OpenHome() (Network, error) {
 // MakeNetwork makes a namespace; home is the caller's own. After an error that wraps [ErrAway] the caller must end.
 func MakeNetwork(home Network) (Network, error) {
 	made := Network(-1)
-	err := away(home, func() error { return unix.Unshare(unix.CLONE_NEWNET) }, func() (err error) {
+	err := away(int(home), unix.CLONE_NEWNET, func() error { return unix.Unshare(unix.CLONE_NEWNET) }, func() (err error) {
 		made, err = openNetwork()
 		return err
 	})
@@ -39,32 +34,13 @@ func MakeNetwork(home Network) (Network, error) {
 
 // visit calls do on a thread that is in the namespace.
 func (n Network) visit(home Network, do func() error) error {
-	return away(home, func() error { return unix.Setns(int(n), unix.CLONE_NEWNET) }, do)
-}
-
-// away calls do on a thread that leave takes to another namespace, and comes home. If it cannot, the goroutine stays
-// locked to its thread, and the error wraps ErrAway: there is no way back to where the caller's other code belongs.
-func away(home Network, leave, do func() error) error {
-	runtime.LockOSThread()
-	if err := leave(); err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("jail: change network namespace: %w", err)
-	}
-	err := do()
-	if back := unix.Setns(int(home), unix.CLONE_NEWNET); back != nil {
-		return fmt.Errorf("jail: change network namespace back: %w: %w", ErrAway, back)
-	}
-	runtime.UnlockOSThread()
-	return err
+	return away(int(home), unix.CLONE_NEWNET, func() error { return unix.Setns(int(n), unix.CLONE_NEWNET) }, do)
 }
 
 // openNetwork opens that of the calling thread.
 func openNetwork() (Network, error) {
-	fd, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, fmt.Errorf("jail: open network namespace: %w", err)
-	}
-	return Network(fd), nil
+	fd, err := openNamespace("net")
+	return Network(fd), err
 }
 
 // Close lets go of it.
