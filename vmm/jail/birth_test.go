@@ -8,12 +8,14 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"thaw/internal/kvmtest"
 )
 
 // A cgroup that takes no process is found after the kernel has written a number for the pidfd: there is none all the same.
 func TestNoChild(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("namespaces need root")
+		kvmtest.Unavailable(t, "namespaces need root")
 	}
 	cgroup := fullCgroup(t)
 	l := &callList{}
@@ -35,7 +37,7 @@ func fullCgroup(t *testing.T) int {
 		dir = fmt.Sprintf("/sys/fs/cgroup/pids/jail-test-%d", os.Getpid())
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Skipf("no cgroup: %v", err)
+		kvmtest.Unavailable(t, "no cgroup: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := os.Remove(dir); err != nil {
@@ -43,7 +45,7 @@ func fullCgroup(t *testing.T) int {
 		}
 	})
 	if err := os.WriteFile(dir+"/pids.max", []byte("0"), 0); err != nil {
-		t.Skipf("no limit of processes: %v", err)
+		kvmtest.Unavailable(t, "no limit of processes: %v", err)
 	}
 	if unified {
 		fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"thaw/internal/kvmtest"
 )
 
 // What the jail should stop kills the process with SIGSYS, and is reported as such.
@@ -129,6 +131,26 @@ next:
 		}
 		t.Errorf("descriptor %s is %s", fd.Name(), target)
 	}
+}
+
+// needCgroup is testCgroup for a test that is nothing without one.
+func needCgroup(t *testing.T) *os.File {
+	t.Helper()
+	cgroup := testCgroup(t)
+	if cgroup == nil {
+		kvmtest.Unavailable(t, "no cgroup v2 to make a folder in")
+	}
+	return cgroup
+}
+
+// frozenCgroup is one in which processes stand still from their birth.
+func frozenCgroup(t *testing.T) *os.File {
+	t.Helper()
+	cgroup := needCgroup(t)
+	if err := os.WriteFile(cgroup.Name()+"/cgroup.freeze", []byte("1"), 0); err != nil {
+		kvmtest.Unavailable(t, "no freezer: %v", err)
+	}
+	return cgroup
 }
 
 // testCgroup makes a cgroup, or returns nil where the host has no cgroup v2.

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"thaw/internal/kvmtest"
 	"thaw/internal/unixfd"
 	"thaw/vmm/spawner"
 	"thaw/vmm/vmmproto"
@@ -68,9 +69,7 @@ func TestCgroupGone(t *testing.T) {
 	first := start(t, testSpec(t, "idle"))
 	pid := spawnerOf(t, probePath)
 	spec := testSpec(t, "idle")
-	if spec.Cgroup = testCgroup(t); spec.Cgroup == nil {
-		t.Skip("no cgroup v2")
-	}
+	spec.Cgroup = needCgroup(t)
 	if err := os.Remove(spec.Cgroup.Name()); err != nil {
 		t.Fatal(err)
 	}
@@ -95,12 +94,7 @@ func TestChildStands(t *testing.T) {
 	start(t, testSpec(t, "idle"))
 	pid := spawnerOf(t, probePath)
 	spec := testSpec(t, "idle")
-	if spec.Cgroup = testCgroup(t); spec.Cgroup == nil {
-		t.Skip("no cgroup v2")
-	}
-	if err := os.WriteFile(spec.Cgroup.Name()+"/cgroup.freeze", []byte("1"), 0); err != nil {
-		t.Skipf("no freezer: %v", err)
-	}
+	spec.Cgroup = frozenCgroup(t)
 	spec.StartTimeout = time.Minute
 	began := time.Now()
 	frozen := make(chan error, 1)
@@ -138,12 +132,7 @@ func TestCopied(t *testing.T) {
 	for _, copied := range []bool{false, true} {
 		t.Run(fmt.Sprint(copied), func(t *testing.T) {
 			spec := testSpec(t, "idle")
-			if spec.Cgroup = testCgroup(t); spec.Cgroup == nil {
-				t.Skip("no cgroup v2")
-			}
-			if err := os.WriteFile(spec.Cgroup.Name()+"/cgroup.freeze", []byte("1"), 0); err != nil {
-				t.Skipf("no freezer: %v", err)
-			}
+			spec.Cgroup = frozenCgroup(t)
 			ours, theirs, err := unixfd.Pair(unixfd.SeqPacket)
 			if err != nil {
 				t.Fatal(err)
@@ -171,7 +160,7 @@ func TestCopied(t *testing.T) {
 			c.stderr.Close()
 			switch {
 			case errno == unix.ENOSYS:
-				t.Skip("no kcmp")
+				kvmtest.Unavailable(t, "no kcmp(2) in this kernel")
 			case errno != 0:
 				t.Error(errno)
 			case copied != (differs != 0):
