@@ -1,8 +1,8 @@
 // Package spawner is a small process that starts the daemon's machines.
 //
 // Until its exec a process in new namespaces has the memory of the one that starts it, or a copy: the daemon's would hold
-// what is every tenant's, and a copy of it costs milliseconds. So the daemon has thaw-vmm run a second time, unjailed, with nothing
-// in it but this. What it starts are the daemon's own children (CLONE_PARENT), not its: they live on without it, and die
+// what is every tenant's, and a copy of it costs milliseconds. So the daemon has thaw-vmm run a second time, unjailed, with
+// nothing in it but this. What it starts are the daemon's own children (CLONE_PARENT), not its: they live on without it, and die
 // with the daemon.
 //
 //	daemon ──Request, stderr, control[, cgroup]──▶ spawner ──clone3, exec──▶ thaw-vmm, child of the daemon

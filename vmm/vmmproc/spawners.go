@@ -48,8 +48,9 @@ type maker struct {
 	broken atomic.Bool // it did not answer one
 }
 
-// bear has the binary's spawner start a process; copied is of the [spawner.Request]. Without one, pidfd is nil; with one the caller holds a use of the maker,
-// to be put back when the process has been reaped, also if it has been killed already, and the error says why.
+// bear has the binary's spawner start a process; copied is of the [spawner.Request]. Without one, pidfd is nil; with one the
+// caller holds a use of the maker, to be put back when the process has been reaped, also if it has been killed already, and
+// the error says why.
 func (l *makers) bear(s *Spec, copied bool, stderr, control *os.File) (m *maker, pid int, pidfd *os.File, err error) {
 	for range 2 { // the spawner may have died since it was last asked
 		if m, err = l.get(s.Binary); err != nil {
