@@ -125,6 +125,38 @@ func TestAnyPolicy(t *testing.T) {
 	})
 }
 
+// Values of one argument are a list of jumps, of which the first is the longest, up to a number of values; beyond that, and
+// for values that differ above, each is an alternative of its own. The answers are the same.
+func TestManyValues(t *testing.T) {
+	for _, n := range []int{2, 199, 200, 201} {
+		for name, values := range map[string][]uint64{"low": make([]uint64, n), "high": make([]uint64, n), "both": make([]uint64, n)} {
+			for i := range n {
+				values[i] = uint64(3 * i)
+				if name == "high" || name == "both" && i%2 == 1 {
+					values[i] |= 1 << 32
+				}
+			}
+			f := seccomptest.New(t, &seccomp.Policy{
+				Unlisted: seccomp.Allow, Refused: seccomp.Kill,
+				Rules: []seccomp.Rule{{1, seccomp.OneOf(2, values...), ""}, {2, seccomp.Never, ""}},
+			})
+			for _, v := range values {
+				for _, c := range []struct {
+					value uint64
+					want  seccomp.Action
+				}{{v, seccomp.Allow}, {v ^ 1<<32, seccomp.Kill}, {v ^ 1<<63, seccomp.Kill}, {v + 1, seccomp.Kill}} {
+					if got := f.Call(1, 2, 0, c.value); got != c.want {
+						t.Fatalf("%s, %d values: %#x gives %#x, want %#x", name, n, c.value, uint32(got), uint32(c.want))
+					}
+				}
+			}
+			if got := f.Call(2, 0, 0, 0); got != seccomp.Kill {
+				t.Errorf("%s, %d values: the next rule gives %#x", name, n, uint32(got))
+			}
+		}
+	}
+}
+
 func TestBadPolicies(t *testing.T) {
 	one := func(r ...seccomp.Rule) seccomp.Policy {
 		return seccomp.Policy{Unlisted: seccomp.Kill, Refused: seccomp.Kill, Rules: r}

@@ -3,7 +3,6 @@ package vmmproto
 import (
 	"encoding/binary"
 	"errors"
-	"math"
 	"slices"
 )
 
@@ -53,24 +52,15 @@ func (c *coder) uint64(v *uint64) {
 	}
 }
 
-func (c *coder) uint32(v *uint32) {
+// narrow codes a number of a smaller type.
+func narrow[T uint8 | uint32](c *coder, v *T) {
 	wide := uint64(*v)
 	c.uint64(&wide)
-	if wide > math.MaxUint32 {
+	if uint64(T(wide)) != wide {
 		c.fail(errNumber)
 		return
 	}
-	*v = uint32(wide)
-}
-
-func (c *coder) byte(v *byte) {
-	wide := uint64(*v)
-	c.uint64(&wide)
-	if wide > math.MaxUint8 {
-		c.fail(errNumber)
-		return
-	}
-	*v = byte(wide)
+	*v = T(wide)
 }
 
 func (c *coder) int64(v *int64) {

@@ -15,7 +15,7 @@ func (m *Start) fields(c *coder) {
 	optional(c, &m.Vsock, func(c *coder, v *Vsock) { c.uint64(&v.CID) })
 	optional(c, &m.Net, func(c *coder, n *Net) {
 		for i := range n.MAC {
-			c.byte(&n.MAC[i])
+			narrow(c, &n.MAC[i])
 		}
 	})
 	c.bool(&m.Balloon)
@@ -117,7 +117,7 @@ func (m *Console) fields(c *coder) {
 
 func (m *Connect) fields(c *coder) {
 	c.uint64(&m.ID)
-	c.uint32(&m.Port)
+	narrow(c, &m.Port)
 }
 
 func (m *Exited) fields(c *coder) {
