@@ -165,7 +165,7 @@ func (x *images) settle(im *image, err error) {
 		}
 	}
 	im.unleased = nil
-	if err == nil && im.layers() > maxLiveLayers {
+	if err == nil && (im.changed || im.layers() > maxLiveLayers) {
 		// From the store it comes with its disks' layers folded.
 		x.forget(im)
 	}
@@ -182,6 +182,25 @@ func (x *images) forget(im *image) {
 	delete(x.byID, im.id)
 	if im.refs == 0 {
 		im.close()
+	}
+}
+
+// renew has the next use of a snapshot open it again, since its files in the store are
+// others now; those who use it go on.
+func (x *images) renew(id string) {
+	x.mu.Lock()
+	if l := x.loading[id]; l != nil { // begun before, perhaps: it may have the old files
+		x.mu.Unlock()
+		<-l.done
+		x.mu.Lock()
+	}
+	defer x.mu.Unlock()
+	switch im := x.byID[id]; {
+	case im == nil:
+	case im.stored:
+		x.forget(im)
+	default:
+		im.changed = true
 	}
 }
 

@@ -115,7 +115,7 @@ func (f *Fleet) Trackers() []api.Tracker {
 }
 
 // Snapshots implements broker.Fleet.
-func (f *Fleet) Snapshots() catalogue.Store { return stored{f.store} }
+func (f *Fleet) Snapshots() catalogue.Store { return stored{f.store, f.fleet} }
 
 func restoreSpec(s broker.RestoreSpec) fleet.RestoreSpec {
 	return fleet.RestoreSpec{MachineID: s.ID, Snapshot: s.Snapshot, Hostname: s.ID, Shell: fleet.Kind(s.Shell), Job: s.Job, Tracker: s.Tracker}

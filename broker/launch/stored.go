@@ -10,6 +10,7 @@ import (
 	"thaw/api"
 	"thaw/broker/boot"
 	"thaw/broker/catalogue"
+	"thaw/broker/fleet"
 	"thaw/snapshot/store"
 )
 
@@ -23,6 +24,7 @@ var ownLabels = []string{"thaw.template", labelImage, "thaw.warm."}
 // hostile text.
 type stored struct {
 	store *store.Store
+	fleet *fleet.Fleet // which has snapshots open
 }
 
 // List implements catalogue.Store.
@@ -118,7 +120,7 @@ func descends(parents map[string]string, id, ancestor string) bool {
 
 // Merge implements catalogue.Store.
 func (s stored) Merge(ctx context.Context, id string) error {
-	if _, err := s.store.Merge(ctx, id); err != nil {
+	if err := s.fleet.Merge(ctx, id); err != nil {
 		return snapshotError(err, api.CodeInternal, "snapshot %s could not be merged", id)
 	}
 	return nil

@@ -200,7 +200,7 @@ func (g *merge) adopt() {
 			g.next.Merged = append(slices.Clone(g.next.Merged), r.Snapshot)
 		}
 	}
-	g.next.Parent = base
+	g.next.Parent, g.next.Record.Depth = base, 1
 }
 
 // undo removes what a merge that failed has made.
