@@ -15,60 +15,102 @@ const (
 	depth = 100
 	// chunk is what is written before each of them, in bytes.
 	chunk = 64 << 10
+	// chains is how many of them are made: how long a guest takes to acknowledge depends on
+	// the instant at which it was saved.
+	chains = 5
 )
 
 const (
-	chainBefore = `import os
+	chainBefore = `import hashlib, os
 data = bytearray(%d)
 print(len(data))`
 	chainCell = `data[%d:%d] = os.urandom(%d)
 print("ok")`
+	chainSum = `print(hashlib.sha256(data).hexdigest())`
 )
 
-// chain measures restores of a checkpoint that lies on ninety-nine others, and of one
-// that holds the same bytes alone.
+// chainRestore is one restore of the top of a chain.
+type chainRestore struct {
+	Chain  int        `json:"chain"`
+	Depth  int        `json:"depth"`
+	MS     float64    `json:"ms"`
+	Record api.Record `json:"record"`
+}
+
+// chain measures restores of checkpoints that lie on ninety-nine others, and of the same
+// ones when they have been merged and lie on the template alone.
 func (r *rig) chain(ctx context.Context) ([]Metric, error) {
-	r.say("%d restores at depth %d and at depth 1", r.n, depth)
-	deep, deepDepth, err := r.chainOf(ctx, depth)
+	shares := share(r.n, chains)
+	r.say("%d restores of %d checkpoints at depth %d and, merged, at depth 1", r.n, len(shares), depth)
+	took, parts := map[int][]float64{}, map[int]*phases{depth: {}, 1: {}}
+	for i, n := range shares {
+		list, err := r.chainOf(ctx, i, n)
+		if err != nil {
+			return nil, err
+		}
+		for _, one := range list {
+			took[one.Depth] = append(took[one.Depth], one.MS)
+			parts[one.Depth].add(one.Record.Phases)
+		}
+	}
+	m := ratio(chainDepth, took[depth], took[1])
+	m.Detail = fmt.Sprintf("depth %d %.2f ms (%s), depth 1 %.2f ms (%s)", depth, stats.Median(took[depth]), parts[depth].text(), stats.Median(took[1]), parts[1].text())
+	m.Phases = parts[depth].medians()
+	return []Metric{m}, nil
+}
+
+// share parts n samples among at most so many groups, as evenly as it goes.
+func share(n, groups int) []int {
+	list := make([]int, min(n, groups))
+	for i := range n {
+		list[i%len(list)]++
+	}
+	return list
+}
+
+// chainOf makes a chain and restores its last checkpoint n times as it is, and n times
+// merged. Nothing of it is left.
+func (r *rig) chainOf(ctx context.Context, chain, n int) ([]chainRestore, error) {
+	top, sum, err := r.makeChain(ctx)
 	if err != nil {
 		return nil, err
 	}
-	flat, flatDepth, err := r.chainOf(ctx, 1)
-	if err != nil {
-		return nil, err
-	}
-	if deepDepth != depth || flatDepth != 1 {
-		return nil, fmt.Errorf("checkpoint: chains have depths %d and %d, not %d and 1", deepDepth, flatDepth, depth)
-	}
-	took := map[string][]float64{}
-	parts := map[string]*phases{deep: {}, flat: {}}
-	for i := range r.n + 2 { // the first two do not count: memory is brought in
-		ids := []string{deep, flat}
-		for j := range ids {
-			id := ids[(i+j)%2]
-			v, rec, err := r.restoreOf(ctx, id)
-			if err != nil {
-				return nil, err
-			}
-			if i < 2 {
-				continue
-			}
-			took[id] = append(took[id], v)
-			parts[id].add(rec.Phases)
-			if err := r.raw.Add(chainDepth, map[string]any{"depth": map[string]int{deep: depth, flat: 1}[id], "ms": v, "record": rec}); err != nil {
+	var list []chainRestore
+	for _, at := range []int{depth, 1} {
+		if at == 1 {
+			if top, err = r.client.MergeSnapshot(ctx, top.ID); err != nil {
 				return nil, err
 			}
 		}
+		if top.Depth != at {
+			return nil, fmt.Errorf("checkpoint: chain %d has depth %d, not %d", chain, top.Depth, at)
+		}
+		if err := r.sameData(ctx, top.ID, sum); err != nil {
+			return nil, err
+		}
+		for i := range n + 1 { // nor does the first count: memory is brought in
+			took, rec, err := r.restoreOf(ctx, top.ID)
+			switch {
+			case err != nil:
+				return nil, err
+			case rec.Depth != at:
+				return nil, fmt.Errorf("checkpoint: a restore at depth %d was one at depth %d", at, rec.Depth)
+			case i == 0:
+				continue
+			}
+			one := chainRestore{chain, at, took, rec}
+			if err := r.raw.Add(chainDepth, one); err != nil {
+				return nil, err
+			}
+			list = append(list, one)
+		}
 	}
-	m := ratio(chainDepth, took[deep], took[flat])
-	m.Detail = fmt.Sprintf("depth %d %.2f ms (%s), depth 1 %.2f ms (%s)", depth, stats.Median(took[deep]), parts[deep].text(), stats.Median(took[flat]), parts[flat].text())
-	m.Phases = parts[deep].medians()
-	return []Metric{m}, r.forgetAll(ctx)
+	return list, r.forgetAll(ctx)
 }
 
-// chainOf writes the same amount in as many cells, with as many checkpoints as there are
-// links, and returns the last one.
-func (r *rig) chainOf(ctx context.Context, links int) (snapshot string, deep int, err error) {
+// makeChain writes a part of an array in each of a hundred cells, with a checkpoint after
+// each, and returns the last one and what the array's sum is.
+func (r *rig) makeChain(ctx context.Context) (top api.Snapshot, sum string, err error) {
 	err = r.with(ctx, api.SandboxRequest{Image: imagePython}, func(s api.Sandbox) error {
 		if _, err := r.cell(ctx, s, fmt.Sprintf(chainBefore, depth*chunk)); err != nil {
 			return err
@@ -77,18 +119,27 @@ func (r *rig) chainOf(ctx context.Context, links int) (snapshot string, deep int
 			if _, err := r.cell(ctx, s, fmt.Sprintf(chainCell, i*chunk, (i+1)*chunk, chunk)); err != nil {
 				return err
 			}
-			if i < depth-links {
-				continue
-			}
 			c, err := r.client.Checkpoint(ctx, s.ID, api.CheckpointRequest{Durable: i == depth-1})
 			if err != nil {
 				return err
 			}
-			snapshot, deep = c.Snapshot.ID, c.Snapshot.Depth
+			top = c.Snapshot
 		}
-		return nil
+		sum, err = r.cell(ctx, s, chainSum)
+		return err
 	})
-	return snapshot, deep, err
+	return top, sum, err
+}
+
+// sameData makes a machine of a snapshot and compares its array's sum.
+func (r *rig) sameData(ctx context.Context, snapshot, want string) error {
+	return r.with(ctx, api.SandboxRequest{Snapshot: snapshot}, func(s api.Sandbox) error {
+		got, err := r.cell(ctx, s, chainSum)
+		if err == nil && got != want {
+			err = fmt.Errorf("checkpoint: data of snapshot %s has the sum %.70q, not %.70q", snapshot, got, want)
+		}
+		return err
+	})
 }
 
 // restoreOf makes a machine of a snapshot in a generic shell, and destroys it.

@@ -85,6 +85,17 @@ func TestWindows(t *testing.T) {
 	}
 }
 
+func TestShare(t *testing.T) {
+	for _, c := range []struct {
+		n    int
+		want []int
+	}{{30, []int{6, 6, 6, 6, 6}}, {7, []int{2, 2, 1, 1, 1}}, {2, []int{1, 1}}} {
+		if got := share(c.n, 5); !slices.Equal(got, c.want) {
+			t.Errorf("%d samples: %v", c.n, got)
+		}
+	}
+}
+
 func TestPhases(t *testing.T) {
 	var p phases
 	r := api.Record{Op: "rollback", Phases: []api.Phase{

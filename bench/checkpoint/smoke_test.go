@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,7 +65,19 @@ func TestSmoke(t *testing.T) {
 			}
 		}
 	}
-	checkLines(t, raw, "checkpoint-*.jsonl", 30)
+	restores := map[string]int{}
+	for _, line := range checkLines(t, raw, "checkpoint-*.jsonl", 30) {
+		var sample struct {
+			What  string       `json:"what"`
+			Value chainRestore `json:"value"`
+		}
+		if json.Unmarshal([]byte(line), &sample) == nil && sample.What == chainDepth {
+			restores[fmt.Sprint(sample.Value.Chain, " at ", sample.Value.Depth)]++
+		}
+	}
+	if want := map[string]int{"0 at 100": 1, "0 at 1": 1, "1 at 100": 1, "1 at 1": 1}; !maps.Equal(restores, want) {
+		t.Errorf("restores of chains: %v, want %v", restores, want)
+	}
 }
 
 // A search goes back to where it was, whatever the policy.
@@ -89,8 +103,9 @@ func TestSmokeTrajectory(t *testing.T) {
 	checkLines(t, raw, "trajectory-records.jsonl", 13)
 }
 
-// checkLines looks for at least so many lines of JSON in the only file of that name.
-func checkLines(t *testing.T, dir, pattern string, least int) {
+// checkLines looks for at least so many lines of JSON in the only file of that name, and
+// returns them.
+func checkLines(t *testing.T, dir, pattern string, least int) []string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, pattern))
 	if err != nil || len(names) != 1 {
@@ -110,4 +125,5 @@ func checkLines(t *testing.T, dir, pattern string, least int) {
 	if bad != nil || len(lines) < least || bytes.Contains(b, []byte("NaN")) {
 		t.Errorf("%d lines, at least %d wanted: %v", len(lines), least, bad)
 	}
+	return lines
 }

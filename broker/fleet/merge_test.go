@@ -3,9 +3,47 @@ package fleet
 import (
 	"bytes"
 	"testing"
+	"time"
 
+	"thaw/snapshot/hot"
 	"thaw/snapshot/pageindex"
 )
+
+// An image that is being opened while its snapshot is changed, or that is not yet known to be
+// in the store, is not used afterwards.
+func TestRenew(t *testing.T) {
+	x := newImages(&Fleet{hot: hot.New(1 << 20), cfg: Config{HotBytes: 1 << 20}})
+	l := &loading{done: make(chan struct{})}
+	x.loading["a"] = l
+	x.mu.Lock()
+	done := make(chan struct{})
+	go func() { defer close(done); x.renew("a") }()
+	x.byID["a"] = &image{id: "a", stored: true}
+	x.mu.Unlock()
+	select {
+	case <-done:
+		t.Error("it did not wait for the image")
+	case <-time.After(10 * time.Millisecond):
+	}
+	x.mu.Lock()
+	delete(x.loading, "a")
+	x.mu.Unlock()
+	close(l.done)
+	<-done
+	if x.byID["a"] != nil {
+		t.Error("the image that was being opened is used on")
+	}
+
+	b := &image{id: "b"}
+	x.byID["b"] = b
+	x.renew("b")
+	if x.byID["b"] != b {
+		t.Error("an image that can be had nowhere else is gone")
+	}
+	if x.settle(b, nil); x.byID["b"] != nil {
+		t.Error("an image is used on whose snapshot was changed before it was known to be stored")
+	}
+}
 
 // A checkpoint that was restored and is then merged is restored from what the merge made,
 // with the same memory; machines that run on it go on, roll back to it and are saved.
