@@ -35,7 +35,7 @@ type phases struct {
 	last time.Time
 }
 
-func (p *phases) start() { p.last = time.Now() }
+func startPhases() phases { return phases{last: time.Now()} }
 
 func (p *phases) done(name string) {
 	now := time.Now()

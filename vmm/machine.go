@@ -94,7 +94,7 @@ func New(cfg Config) (*Machine, error) {
 	if cfg.Shell {
 		m.goal = goalPause // until it is restored and resumed
 	}
-	m.phases.start()
+	m.phases = startPhases()
 	if err := m.build(); err != nil {
 		m.Close()
 		return nil, err

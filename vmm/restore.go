@@ -72,13 +72,12 @@ func (m *Machine) Restore(i Image) (r Restored, err error) {
 	if !m.cfg.Shell || m.image != nil {
 		return r, fmt.Errorf("vmm: restore: %w", ErrShell)
 	}
-	var p phases
-	p.start()
+	p := startPhases()
 	state, err := m.open(&i, &p)
 	if err != nil {
 		return r, err
 	}
-	if err := m.image.Lay(m.mem); err != nil {
+	if err := m.image.Lay(m.mem, m.cfg.Fill); err != nil {
 		return r, err
 	}
 	p.done("memory")
@@ -108,8 +107,7 @@ func (m *Machine) Rollback(i Image, record *os.File) (r Restored, err error) {
 	if m.image == nil {
 		return r, fmt.Errorf("vmm: roll back: %w", ErrShell)
 	}
-	var p phases
-	p.start()
+	p := startPhases()
 	m.Pause()
 	p.done("pause")
 	before := m.at

@@ -67,8 +67,7 @@ func (m *Machine) Save(s SaveSpec) (saved Saved, err error) {
 	if err != nil {
 		return saved, err
 	}
-	var p phases
-	p.start()
+	p := startPhases()
 	ahead := delta != nil && s.CopyAhead
 	if ahead {
 		if err := m.copyAhead(delta, s.Tracker); err != nil {

@@ -19,6 +19,7 @@ import (
 	"os"
 
 	"thaw/internal/guestmem"
+	"thaw/internal/uffd"
 )
 
 // Limits of a machine.
@@ -62,6 +63,8 @@ type Config struct {
 	// Handler is a socket to a process that runs protect.Serve for this one, which the
 	// tracker dirty.UffdSync needs; nil: none.
 	Handler *os.File
+	// Fill is a descriptor of uffd.UserModeOnly, which Restore uses and closes; nil: it goes without.
+	Fill *uffd.FD
 	// ConsoleLog is how many bytes of console output are kept; zero means 64 KiB.
 	ConsoleLog int
 	// PlainMMIO serves every access to a virtio register by an exit to user
@@ -112,8 +115,7 @@ func (cfg *Config) validate() error {
 }
 
 // writable is how many disks can be written.
-func (cfg *Config) writable() int {
-	n := 0
+func (cfg *Config) writable() (n int) {
 	for _, d := range cfg.Disks {
 		if !d.ReadOnly {
 			n++

@@ -32,7 +32,7 @@ func config(r vmmchild.Request) (vmm.Config, error) {
 	cfg := vmm.Config{
 		Shell: r.Start.Shell, VCPUs: r.Start.VCPUs, MemoryBytes: r.Start.MemoryBytes, Cmdline: r.Start.Cmdline,
 		CPUID: r.Start.CPUID, Balloon: r.Start.Balloon, DirtyRing: r.Start.DirtyRing, ConsoleLog: r.Start.ConsoleLog,
-		KVM: r.Files["kvm"], Memory: r.Files["memory"], Kernel: r.Files["kernel"], Initrd: r.Files["initrd"], Handler: r.Files["handler"],
+		KVM: r.Files["kvm"], Memory: r.Files["memory"], Kernel: r.Files["kernel"], Initrd: r.Files["initrd"], Handler: r.Files["handler"], Fill: r.Fill,
 	}
 	for _, d := range r.Start.Disks {
 		disk := vmm.Disk{ID: d.ID, ReadOnly: d.ReadOnly}

@@ -12,11 +12,15 @@ const (
 	requestAPI          = 0xc018aa3f // UFFDIO_API
 	requestRegister     = 0xc020aa00 // UFFDIO_REGISTER
 	requestUnregister   = 0x8010aa01 // UFFDIO_UNREGISTER
+	requestCopy         = 0xc028aa03 // UFFDIO_COPY
 	requestWriteProtect = 0xc018aa06 // UFFDIO_WRITEPROTECT
 
-	apiVersion   = 0xaa   // UFFD_API
-	registerWP   = 1 << 1 // UFFDIO_REGISTER_MODE_WP
-	writeProtect = 1 << 0 // UFFDIO_WRITEPROTECT_MODE_WP
+	apiVersion      = 0xaa   // UFFD_API
+	userModeOnly    = 1 << 0 // UFFD_USER_MODE_ONLY, of userfaultfd(2)
+	registerMissing = 1 << 0 // UFFDIO_REGISTER_MODE_MISSING
+	registerWP      = 1 << 1 // UFFDIO_REGISTER_MODE_WP
+	copyDontWake    = 1 << 0 // UFFDIO_COPY_MODE_DONTWAKE
+	writeProtect    = 1 << 0 // UFFDIO_WRITEPROTECT_MODE_WP
 )
 
 // api mirrors struct uffdio_api.
@@ -38,6 +42,13 @@ type protection struct {
 	mode uint64
 }
 
+// copying mirrors struct uffdio_copy.
+type copying struct {
+	to, from, length uint64
+	mode             uint64
+	_                int64 // how much was copied, or the error
+}
+
 // Of returns where mem is. It must not be memory of Go's own.
 func Of(mem []byte) Range {
 	return Range{Start: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem)))), Length: uint64(len(mem))}
@@ -54,6 +65,14 @@ func ioctl[T any](fd int, request uintptr, arg *T) error {
 		}
 		return nil
 	}
+}
+
+func newDescriptor(flags uintptr) (int, error) {
+	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, flags, 0, 0)
+	if errno != 0 {
+		return -1, errno
+	}
+	return int(fd), nil
 }
 
 // plainIoctl is one whose argument and answer are numbers.

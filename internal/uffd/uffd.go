@@ -1,6 +1,6 @@
-// Package uffd write-protects pages of a process's memory by userfaultfd
-// (Documentation/admin-guide/mm/userfaultfd.rst, "Write Protect Notifications").
-// Tracking of missing pages is not here: nothing in Thaw needs it.
+// Package uffd write-protects pages of a process's memory by userfaultfd, and puts pages
+// into it that are not there (Documentation/admin-guide/mm/userfaultfd.rst). Faults of
+// missing pages are not answered: nothing in Thaw needs it.
 //
 // A descriptor belongs to the memory of the process that made it, and works from
 // any process that holds it. Whoever answers faults must be another process than the
@@ -123,7 +123,7 @@ func (u *FD) Register(r Range) error {
 	return nil
 }
 
-// Unregister ends all protection in a range.
+// Unregister ends all that a range was registered for.
 func (u *FD) Unregister(r Range) error {
 	if err := ioctl(u.fd, requestUnregister, &r); err != nil {
 		return fmt.Errorf("uffd: unregister %d bytes: %w", r.Length, err)

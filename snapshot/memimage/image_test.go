@@ -34,7 +34,7 @@ func TestRollbackDropsALargeMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer x.Close()
-	if err := x.Lay(mem); err != nil {
+	if err := x.Lay(mem, nil); err != nil {
 		t.Fatal(err)
 	}
 	for i := 0; i < size; i += pageSize {

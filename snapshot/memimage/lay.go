@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"thaw/internal/guestmem"
+	"thaw/internal/uffd"
 	"thaw/snapshot/pageindex"
 )
 
@@ -20,8 +21,9 @@ const (
 // Of the base, only runs that hold data are mapped. The rest stays reserved
 // memory, which the guest gets in huge pages, and which does not fill holes of the
 // base's file: a write to a hole of a private mapping would make a page in the
-// file first. Of overlays, long runs are mapped, and short ones copied.
-func (x *Image) Lay(mem *guestmem.Memory) error {
+// file first. Of overlays, long runs are mapped, and short ones copied. For that fill is a
+// descriptor of uffd.UserModeOnly or nil; it is closed, unless there is an error.
+func (x *Image) Lay(mem *guestmem.Memory, fill *uffd.FD) error {
 	if err := x.fits(mem); err != nil {
 		return err
 	}
@@ -31,6 +33,7 @@ func (x *Image) Lay(mem *guestmem.Memory) error {
 		}
 	}
 	host, long := mem.Host(), x.longRuns()
+	var short []pageindex.Run
 	for _, r := range x.plan.Memory.Runs {
 		switch {
 		case r.Source < pageindex.FirstOverlay:
@@ -41,8 +44,11 @@ func (x *Image) Lay(mem *guestmem.Memory) error {
 			}
 			x.mapped = append(x.mapped, mapped{r, x.infos[i]})
 		default:
-			copy(host[uint64(r.First)*pageSize:][:uint64(r.Count)*pageSize], x.bytes(r, r.Count))
+			short = append(short, r)
 		}
+	}
+	if err := x.copyIn(host, short, fill); err != nil {
+		return fmt.Errorf("memimage: lay overlay: %w", err)
 	}
 	for _, r := range x.hidden() {
 		clear(host[uint64(r.First)*pageSize:][:uint64(r.Count)*pageSize])

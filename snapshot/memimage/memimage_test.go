@@ -87,7 +87,7 @@ func newWorld(t testing.TB, seed uint64) *world {
 		t.Fatal(err)
 	}
 	w.image = w.open(Plan{Base: index, Memory: index, Hot: hot()}, nil)
-	if err := w.image.Lay(w.mem); err != nil {
+	if err := w.image.Lay(w.mem, nil); err != nil {
 		t.Fatal(err)
 	}
 	w.check("laid")
@@ -264,7 +264,7 @@ func (w *world) lay(from saved) {
 	}
 	w.t.Cleanup(func() { mem.Unmap() })
 	x := w.open(Plan{Base: from.plan.Base, Memory: from.plan.Memory, Hot: hot()}, slices.Clone(from.overlays))
-	if err := x.Lay(mem); err != nil {
+	if err := x.Lay(mem, nil); err != nil {
 		w.t.Fatal(err)
 	}
 	w.mem, w.image, w.want = mem, x, bytes.Clone(from.want)

@@ -68,11 +68,13 @@ var Requests = []Request{
 	{"KVM_SET_XCRS", 0x4188aea7},
 	{"KVM_KVMCLOCK_CTRL", 0xaead},
 
-	// Tracker uffd-wp-async: a userfaultfd for the process's own memory, by a device that is passed only for it. Faults
-	// are never read, nor are pages copied or protected by it.
+	// A userfaultfd for the process's own memory. Tracker uffd-wp-async makes one by a device that is passed only for
+	// it. A shell has one from before the filter, which puts pages into the guest's memory and is closed before the
+	// guest runs. Faults are never read, nor are pages protected by it.
 	{"USERFAULTFD_IOC_NEW", 0xaa00},
 	{"UFFDIO_API", 0xc018aa3f},
 	{"UFFDIO_REGISTER", 0xc020aa00},
+	{"UFFDIO_COPY", 0xc028aa03},
 
 	// The process's own page map, which the daemon passes: which pages the guest has made its own.
 	{"PAGEMAP_SCAN", 0xc0606610},

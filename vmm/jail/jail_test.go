@@ -86,11 +86,11 @@ func TestRequestsAreUnique(t *testing.T) {
 	}
 }
 
-// No driver but KVM, one request of a page map's, and three of userfaultfd: the type
+// No driver but KVM, one request of a page map's, and four of userfaultfd: the type
 // byte of an ioctl number (ioctl(2)) is the driver's.
 func TestRequestsAreOfKVM(t *testing.T) {
 	const kvmType = 0xae
-	others := map[string]uint32{"PAGEMAP_SCAN": 'f', "USERFAULTFD_IOC_NEW": 0xaa, "UFFDIO_API": 0xaa, "UFFDIO_REGISTER": 0xaa}
+	others := map[string]uint32{"PAGEMAP_SCAN": 'f', "USERFAULTFD_IOC_NEW": 0xaa, "UFFDIO_API": 0xaa, "UFFDIO_REGISTER": 0xaa, "UFFDIO_COPY": 0xaa}
 	for _, r := range Requests {
 		want, ok := others[r.Name]
 		if !ok {

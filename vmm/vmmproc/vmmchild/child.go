@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"thaw/internal/uffd"
 	"thaw/internal/unixfd"
 	"thaw/vmm/jail"
 	"thaw/vmm/spawner"
@@ -25,6 +26,7 @@ import (
 type Request struct {
 	Start *vmmproto.Start
 	Files map[string]*os.File // by the names of Start.Files
+	Fill  *uffd.FD            // of a shell, by uffd.UserModeOnly; nil if the host has none
 	// Connect asks the daemon for a stream to a vsock port that the guest dials. It blocks until the answer, and
 	// fails at once when too many requests are waiting already.
 	Connect func(port uint32) (*os.File, error)
@@ -122,6 +124,11 @@ func Main(newMachine Maker) int {
 	if err == nil {
 		err = numberHandler(files)
 	}
+	var fill *uffd.FD
+	if start.Shell {
+		// The filter would not let it be made. It is gone before a guest runs; a host without it is slower, no more.
+		fill, _ = uffd.UserModeOnly()
+	}
 	if err == nil {
 		steps, err = jail.Enter(limits)
 	}
@@ -137,7 +144,7 @@ func Main(newMachine Maker) int {
 		phases = append(phases, Within("jail", s.Name, s.Took))
 	}
 
-	m, err := newMachine(Request{Start: start, Files: files, Connect: c.connect})
+	m, err := newMachine(Request{Start: start, Files: files, Fill: fill, Connect: c.connect})
 	if err != nil {
 		return c.fail("machine", err)
 	}
