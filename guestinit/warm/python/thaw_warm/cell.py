@@ -1,12 +1,12 @@
 """Runs cells in one namespace that lives from cell to cell."""
 
+import _signal
 import ast
 import asyncio
 import ctypes
 import functools
 import inspect
 import linecache
-import signal
 import sys
 import types
 
@@ -76,13 +76,13 @@ class Context:
     def _call(self, code):
         """Runs code, with an interrupt only ever raised within it."""
         try:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            _signal.signal(_signal.SIGINT, _signal.default_int_handler)
             value, failed = bare.call(functools.partial(eval, code, self._namespace))
             if failed is None and code.co_flags & inspect.CO_COROUTINE:
                 value, failed = self._await(value)
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
         except KeyboardInterrupt as e:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
             e.__traceback__ = None
             return None, e
         return value, failed
@@ -115,11 +115,11 @@ def _from_file(tb):
 
 def _text(value, convert=repr):
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
         text = convert(value)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
         return text, None
     except BaseException as e:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
         e.__traceback__ = e.__traceback__.tb_next
         return "", e

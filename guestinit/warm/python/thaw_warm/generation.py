@@ -15,6 +15,7 @@ Generators that the program made itself keep their state. `secrets`,
 `os.urandom`, `uuid4` and `random.SystemRandom` ask the kernel each time.
 """
 
+import _random
 import ctypes
 import functools
 import os
@@ -58,7 +59,12 @@ class Generation:
         random = sys.modules.get("random")
         if random is not None and "random" not in self._seeded:
             # A number, not bytes: those would be hashed first.
-            random._inst.seed(int.from_bytes(seed + os.urandom(64)))
+            number = int.from_bytes(seed + os.urandom(64))
+            if type(random._inst) is random.Random:  # then without the library's Python, whose code is elsewhere
+                _random.Random.seed(random._inst, number)
+                random._inst.gauss_next = None
+            else:
+                random._inst.seed(number)
         legacy = sys.modules.get("numpy.random")
         if legacy is not None and "numpy.random" not in self._seeded:
             if self._unused is None or not self._unused.renew(legacy.mtrand):
@@ -117,7 +123,12 @@ class _Unused:
     def __init__(self, generator, bits, state):
         self._generator, self._bits = generator, bits  # and with it the memory
         self._state = memoryview(state).cast("B").cast("I")
-        self._last = bytes(self._state)
+        self._last = self._mark()
+
+    def _mark(self):
+        """Returns what is another after each draw, and each seed: how many numbers of the
+        key were given out, and, for whoever draws as many as there are, some of the key."""
+        return bytes(self._state[_KEY_WORDS - 8 :])
 
     @classmethod
     def of(cls, generator):
@@ -138,11 +149,11 @@ class _Unused:
         if not self._bits.lock.acquire(False):
             return False  # somebody draws now
         try:
-            if self._state != memoryview(self._last).cast("I"):
+            if self._mark() != self._last:
                 return False
             self._state[:_KEY_WORDS] = memoryview(os.urandom(4 * _KEY_WORDS)).cast("I")
             self._state[_KEY_WORDS] = _KEY_WORDS  # all are given out: the next draw turns the state over
-            self._last = bytes(self._state)
+            self._last = self._mark()
             return True
         finally:
             self._bits.lock.release()
