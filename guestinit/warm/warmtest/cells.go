@@ -24,6 +24,8 @@ type cell struct {
 
 var cells = map[string][]cell{
 	"python": {
+		// What a cell makes lies together: the holes of the heap are filled (thaw_warm/holes.py).
+		{source: "max(len({id(b) >> 14 for b in [bytes(n) for _ in range(12)]}) for n in range(16, 400, 16)) <= 2", status: "ok", result: "True"},
 		{source: "open('cell.txt', 'w').write('x')\nimport os; os.getcwd()", status: "ok", result: "'/workspace'"},
 		{source: "x = 20", status: "ok", result: "-"},
 		{source: "x + 1", status: "ok", result: "21"},
