@@ -43,7 +43,7 @@ type image struct {
 	jobFailures int
 	refs        int
 	stored      bool           // it is in the store
-	changed     bool           // its files there are others since before stored was set
+	changed     bool           // a merge has replaced its files before stored was set
 	unleased    map[*held]bool // uses from before it was
 	failed      error          // why it never will be
 	used        int64          // tick of the last use

@@ -8,8 +8,9 @@ import (
 )
 
 // UserModeOnly makes a descriptor for this process's memory that has faults of its own
-// code delivered and none of the kernel's (Linux 5.11), so that any process may have one,
-// without a Device. It serves [FD.Copy].
+// code delivered and none of the kernel's (UFFD_USER_MODE_ONLY of userfaultfd(2), Linux 5.11),
+// so that any process may have one, without a Device. It serves [FD.Copy]. Errors:
+// ErrNotSupported.
 func UserModeOnly() (*FD, error) {
 	fd, err := newDescriptor(unix.O_CLOEXEC | unix.O_NONBLOCK | userModeOnly)
 	if err != nil {
@@ -22,8 +23,8 @@ func UserModeOnly() (*FD, error) {
 	return u, err
 }
 
-// RegisterMissing prepares whole mappings for Copy. Until Unregister a thread that touches
-// a page of them that is not there waits.
+// RegisterMissing prepares whole mappings for Copy. Until Unregister or Close a thread that
+// touches a page of them that is not there waits. Errors: ErrNotSupported for a file on a disk.
 func (u *FD) RegisterMissing(r Range) error {
 	arg := register{r: r, mode: registerMissing}
 	if err := ioctl(u.fd, requestRegister, &arg); err != nil {
@@ -33,9 +34,10 @@ func (u *FD) RegisterMissing(r Range) error {
 }
 
 // Copy makes whole pages of dst, none of which is there, copies of those of src, which may
-// be any memory. In a private mapping of a file they are the process's own, and the file's
-// are not looked at. Where a page is there already, or another thread changes mappings, it
-// returns an error, and pages before that one may have been made.
+// be any memory (UFFDIO_COPY of ioctl_userfaultfd(2)). In a private mapping of a file they are
+// the process's own, and the file's are not looked at. Errors: EEXIST where the first page is
+// there already, EAGAIN where a later one is or another thread changes mappings; pages before
+// that one may have been made.
 func (u *FD) Copy(dst, src []byte) error {
 	if len(dst) != len(src) {
 		return errors.New("uffd: copy: source and destination differ in length")

@@ -22,7 +22,7 @@ import (
 const Device = "/dev/userfaultfd"
 
 // ErrNotSupported is wrapped where the kernel lacks userfaultfd, one of the features
-// that were asked for, or write protection of the kind of mapping given.
+// that were asked for, or what was asked for on the kind of mapping given.
 var ErrNotSupported = errors.New("kernel does not offer this use of userfaultfd")
 
 // Features are properties of a descriptor (UFFD_FEATURE_…).
@@ -105,8 +105,8 @@ func Supported(device *os.File) (Features, error) {
 // Fd is the descriptor, to be waited for.
 func (u *FD) Fd() int { return u.fd }
 
-// Close gives up the descriptor. With the last copy of it all protection ends, and
-// threads that wait go on.
+// Close gives up the descriptor. With the last copy of it all registrations and protection
+// end, and threads that wait go on.
 func (u *FD) Close() error {
 	if err := unix.Close(u.fd); err != nil {
 		return fmt.Errorf("uffd: close: %w", err)
