@@ -63,8 +63,9 @@ type SnapshotTree struct {
 // CollectRequest asks for room.
 type CollectRequest struct {
 	DryRun bool `json:"dry_run,omitempty" doc:"Say what would go, and remove nothing"`
-	// KeepBytes is a bound for the caller's own snapshots.
-	KeepBytes int64 `json:"keep_bytes,omitempty" doc:"Remove the least recently used of your checkpoints that nothing needs until no more than this is left; your quota, unless said" minimum:"0"`
+	// KeepBytes is a bound for the caller's own snapshots; nil is their quota, 0 leaves none
+	// that nothing needs.
+	KeepBytes *int64 `json:"keep_bytes,omitempty" doc:"Remove the least recently used of your checkpoints that nothing needs until no more than this is left; your quota, unless said" minimum:"0"`
 }
 
 // Removed lists snapshots that were removed.

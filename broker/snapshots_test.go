@@ -161,11 +161,18 @@ func TestCollectAndImport(t *testing.T) {
 	if err := b.RemoveSandbox(t.Context(), me, s.ID); err != nil {
 		t.Fatal(err)
 	}
-	dry, err := view(t, b, me).Collect(t.Context(), api.CollectRequest{KeepBytes: 100, DryRun: true})
+	if r, err := view(t, b, me).Collect(t.Context(), api.CollectRequest{DryRun: true}); err != nil || len(r.Snapshots) != 0 {
+		t.Errorf("below the quota: %+v, %v", r, err)
+	}
+	none, keep := int64(0), int64(100)
+	if r, err := view(t, b, me).Collect(t.Context(), api.CollectRequest{KeepBytes: &none, DryRun: true}); err != nil || len(r.Snapshots) != 2 {
+		t.Errorf("keep nothing: %+v, %v", r, err)
+	}
+	dry, err := view(t, b, me).Collect(t.Context(), api.CollectRequest{KeepBytes: &keep, DryRun: true})
 	if err != nil || len(dry.Snapshots) != 1 || dry.Bytes != 100 {
 		t.Errorf("%+v, %v", dry, err)
 	}
-	wet, err := view(t, b, me).Collect(t.Context(), api.CollectRequest{KeepBytes: 100})
+	wet, err := view(t, b, me).Collect(t.Context(), api.CollectRequest{KeepBytes: &keep})
 	if err != nil || fmt.Sprint(wet) != fmt.Sprint(dry) {
 		t.Errorf("%+v, %v", wet, err)
 	}

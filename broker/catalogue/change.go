@@ -91,10 +91,11 @@ func (v View) Import(ctx context.Context, r io.Reader) (api.SnapshotList, error)
 // Collect removes the least recently used of the tenant's checkpoints that
 // nothing needs, until the rest is within a bound.
 func (v View) Collect(ctx context.Context, r api.CollectRequest) (api.Removed, error) {
-	if r.KeepBytes == 0 {
-		r.KeepBytes = v.c.opts.MaxBytes
+	keep := v.c.opts.MaxBytes
+	if r.KeepBytes != nil {
+		keep = *r.KeepBytes
 	}
-	order, sizes := collectable(v.tenant, v.owned(), r.KeepBytes)
+	order, sizes := collectable(v.tenant, v.owned(), keep)
 	if r.DryRun {
 		return tally(order, sizes), nil
 	}

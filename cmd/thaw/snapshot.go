@@ -154,11 +154,13 @@ func (a *app) snapshotCollectCommand() *cobra.Command {
 	var keep string
 	cmd := &cobra.Command{
 		Use: "gc", Short: "Remove the least recently used of your checkpoints that nothing needs", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if keep != "" {
-				if r.KeepBytes, err = parseBytes(keep); err != nil {
+				n, err := parseBytes(keep)
+				if err != nil {
 					return api.Errorf(api.CodeRequestInvalid, "--keep %q is not understood", keep).WithCause(err)
 				}
+				r.KeepBytes = &n
 			}
 			return a.withClient(func(c *client.Client) error {
 				removed, err := c.CollectSnapshots(cmd.Context(), r)
@@ -174,7 +176,7 @@ func (a *app) snapshotCollectCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&keep, "keep", "", "bytes of them that may stay, with K, M or G (default: your quota)")
+	f.StringVar(&keep, "keep", "", "bytes of your snapshots that may stay, with K, M or G (default: your quota); 0 leaves none that nothing needs")
 	f.BoolVar(&r.DryRun, "dry-run", false, "say what would go, and remove nothing")
 	return cmd
 }
