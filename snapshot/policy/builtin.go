@@ -44,8 +44,8 @@ func makeEvery(arg string) (Policy, error) {
 }
 
 // idlePages is more than a guest of a pvm host changed of itself in a second of a step that
-// did nothing (62 at most), and less than the smallest cell, `pass`, changed (151 at least).
-const idlePages = 96
+// did nothing (62 at most), and less than the smallest cell, `pass`, changed (84 at least).
+const idlePages = 72
 
 func makeChanged(arg string) (Policy, error) {
 	if arg == "" {
