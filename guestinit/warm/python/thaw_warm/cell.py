@@ -1,6 +1,6 @@
 """Runs cells in one namespace that lives from cell to cell."""
 
-import _signal
+import _signal  # the library's Python around it makes enums of numbers, whose code lies on pages of its own
 import ast
 import asyncio
 import ctypes

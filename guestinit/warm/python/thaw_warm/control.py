@@ -22,7 +22,8 @@ MAX_FRAME = 8 << 20
 _PIECE = 4 << 10
 
 # What is written in C of json, without the Python around it: running that would write to the
-# pages that its code lies on.
+# pages that its code lies on. The arguments are those of JSONEncoder.iterencode, without the
+# look for cycles.
 _scan = json.JSONDecoder().scan_once
 try:
     _parts = json.encoder.c_make_encoder(

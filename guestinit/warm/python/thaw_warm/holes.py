@@ -16,8 +16,9 @@ import os
 import sys
 
 # Python's own allocator for small objects, as Objects/obmalloc.c of these versions has it
-# for 64 bits. Blocks of one size lie in a pool. Its header: u32 of blocks in use, three
-# pointers, u32 of arena, size, where unused blocks begin, and the last such place.
+# for 64 bits. Blocks of one size lie in a pool. Its header (struct pool_header of
+# pycore_obmalloc.h): u32 of blocks in use, three pointers, u32 of arena, size, where unused
+# blocks begin, and the last such place.
 _VERSIONS = ((3, 12), (3, 13))
 _POOL = 16 << 10
 _HEADER = 48
@@ -53,7 +54,7 @@ def fill(last=False):
     _fill_c()
     if not _known():
         return
-    for _ in range(2):
+    for _ in range(2):  # once more, since filling one size uses and frees blocks of others
         for size in _SIZES:
             _fill_blocks(size, last)
     if last:
@@ -92,9 +93,10 @@ def _fill_blocks(size, last):
     else:
         return
     if sum(taken) > count // 3:
-        _give(block)
+        _give(block)  # enough is left of the pool that there was
     else:
-        # The block stays, and so the pool keeps its place.
+        # The block stays, and so the pool keeps its place. A few others are not taken: where a
+        # pool is full, the code here would begin another one for itself.
         own, taken = pool, bytearray(count)
         for _ in range(count - 3 * _OWN):
             block = _take(size)
@@ -112,6 +114,7 @@ def _fill_last():
     """Takes the free blocks that the code here itself lets go of and takes again with each
     call, whose pools it never finds without a hole. Nothing that is made here goes again."""
     made = collections.deque()
+    # Of 16 bytes, of 32, and of each size from there on.
     sources = [itertools.starmap(object, itertools.repeat((), 2 * _OWN)), map(complex, itertools.repeat(1.5, 2 * _OWN))]
     sources += [map(bytes, itertools.repeat(size - _BYTES, 2 * _OWN)) for size in _SIZES[2:]]
     _kept.append((made, sources))
@@ -155,6 +158,7 @@ def _fill_c():
 
     # From large to small, since a small one is cut off a large one where there is no other.
     large = [place for size in (96 << 10, 64 << 10, 48 << 10, 32 << 10, 24 << 10, _LARGE) for place in drain(size)]
+    # A place is a multiple of 16 bytes, of which 8 are the allocator's: each size fills one.
     for size in range(_LARGE - 24, 0, -16):
         collections.deque(drain(size), 0)
     for place in large:
