@@ -32,8 +32,8 @@ type jobTerms struct {
 //
 // Preconditions: the terms are in the bounds of ExecRequest.
 func (e *execution) adopt(t terms) {
-	e.stdout.between(func() { e.stdout.restart(t.StdoutCap) })
-	e.stderr.between(func() { e.stderr.restart(t.StderrCap) })
+	e.stdout.between(func(*buffer) { e.stdout.restart(t.StdoutCap) })
+	e.stderr.between(func(*buffer) { e.stderr.restart(t.StderrCap) })
 	select {
 	case e.terms <- t:
 	case <-e.proc.Done():
@@ -43,6 +43,6 @@ func (e *execution) adopt(t terms) {
 // settle returns when everything that the job has written so far was sent. It
 // may block as long as the host does not read.
 func (e *execution) settle() {
-	e.stdout.between(func() {})
-	e.stderr.between(func() {})
+	e.stdout.between(func(*buffer) {})
+	e.stderr.between(func(*buffer) {})
 }

@@ -167,8 +167,8 @@ func TestBetween(t *testing.T) {
 		t.Fatal(err)
 	}
 	served := make(chan string, 2)
-	go e.stdout.between(func() {
-		go e.stdout.between(func() { served <- "second" })
+	go e.stdout.between(func(*buffer) {
+		go e.stdout.between(func(*buffer) { served <- "second" })
 		for len(e.stdout.wants) == 0 {
 			time.Sleep(time.Millisecond)
 		}

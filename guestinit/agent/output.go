@@ -59,15 +59,15 @@ func (o *output) restart(limit int64) {
 
 // want is something to do between two reads.
 type want struct {
-	do   func()
+	do   func(*buffer)
 	done chan struct{}
 }
 
-// between has run call do once it has moved all that is in the pipe, and
+// between has run call do, with its buffer, once it has moved all that is in the pipe, and
 // waits for that or for the end of the stream. run may come upon the want before
 // the deadline is set, and then upon a deadline that nobody means any more: it
 // tells that from the one of stopWaiting by the clock.
-func (o *output) between(do func()) {
+func (o *output) between(do func(*buffer)) {
 	w := want{do, make(chan struct{})}
 	select {
 	case o.wants <- w:
@@ -92,7 +92,7 @@ func (o *output) serveWants(buf *buffer) error {
 				return err
 			}
 			o.held = false // only the end of the stream tells
-			w.do()
+			w.do(buf)
 			o.rearm()
 			close(w.done)
 		default:

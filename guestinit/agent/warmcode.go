@@ -151,9 +151,7 @@ func (it *interpreter) flush(res *agentproto.CellResult) {
 
 // flush sends what was written so far, the kept tail too, and counts.
 func (o *output) flush() (total, dropped int64) {
-	o.between(func() {
-		buf := o.e.s.buffers.Get().(*buffer)
-		defer o.e.s.buffers.Put(buf)
+	o.between(func(buf *buffer) {
 		_ = o.sendTail(buf) // lost with the exec
 		o.tail = tail.Tail{Max: o.tail.Max}
 		o.e.link.mu.Lock()
