@@ -128,7 +128,15 @@ func (f *fakeFleet) Delete(_ context.Context, id string, cascade bool) ([]string
 	return gone, nil
 }
 
-func (f *fakeFleet) Merge(context.Context, string) error { return nil }
+func (f *fakeFleet) Merge(_ context.Context, id string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !slices.ContainsFunc(f.stored, func(s catalogue.Owned) bool { return s.ID == id }) {
+		return api.Errorf(api.CodeSnapshotNotFound, "snapshot %s is not in the store", id)
+	}
+	return nil
+}
+
 func (f *fakeFleet) Export(_ context.Context, id string, w io.Writer) error {
 	_, err := io.WriteString(w, "archive of "+id)
 	return err

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -126,6 +127,24 @@ func TestSnapshotBecomesDurable(t *testing.T) {
 	var out strings.Builder
 	if err != nil || write(context.Background(), &out) != nil || out.String() != "archive of "+a.ID {
 		t.Errorf("%q, %v", out.String(), err)
+	}
+}
+
+// Merge waits until the snapshot is in the store.
+func TestMergeWaitsForDurable(t *testing.T) {
+	f := newFakeFleet()
+	f.storing = make(chan struct{})
+	b := withFleet(t, f)
+	s := sandboxOf(t, b, api.SandboxRequest{Image: "python"})
+	a := saved(t, b, s.ID, api.CheckpointRequest{})
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := view(t, b, me).Merge(short, a.ID); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("merged before it is durable: %v", err)
+	}
+	time.AfterFunc(10*time.Millisecond, func() { close(f.storing) })
+	if m, err := view(t, b, me).Merge(t.Context(), a.ID); err != nil || m.ID != a.ID || m.State != api.SnapshotDurable {
+		t.Errorf("%+v, %v", m, err)
 	}
 }
 

@@ -138,6 +138,32 @@ func TestUniqueness(t *testing.T) {
 	}
 }
 
+// A bit generator that a program gave to numpy's global generator is its own: it keeps its
+// state, and the interpreter goes on although that cannot be seeded anew.
+func TestOwnBitGenerator(t *testing.T) {
+	f := newFleet(t)
+	template, err := f.Template(t.Context(), "dual", fleet.Class{MemoryMiB: 1024, VCPUs: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := f.Restore(t.Context(), fleet.RestoreSpec{Snapshot: template})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeMachine(t, m)
+	warm := warmIn(t, m, "python")
+	cellIn(t, m, warm, "import numpy; numpy.random.set_bit_generator(numpy.random.PCG64(5))")
+	forks, _, err := m.Fork(t.Context(), fleet.CheckpointSpec{}, []fleet.RestoreSpec{{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeMachine(t, forks[0])
+	const draw = "print(numpy.random.rand())"
+	if a, b := cellIn(t, m, warm, draw), cellIn(t, forks[0], warm, draw); !bytes.Equal(a, b) || len(a) == 0 {
+		t.Errorf("the machine draws %q, its fork %q", a, b)
+	}
+}
+
 func newFleet(t *testing.T) *fleet.Fleet {
 	t.Helper()
 	kernels(t)

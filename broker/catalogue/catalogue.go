@@ -139,6 +139,13 @@ func (v View) Add(m Made, s api.Snapshot) *Pending {
 	return p
 }
 
+// pendingOf is what a snapshot that is not durable is in view by, or nil.
+func (c *Catalogue) pendingOf(id string) *Pending {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pending[id]
+}
+
 func (c *Catalogue) forget(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

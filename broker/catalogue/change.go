@@ -15,10 +15,7 @@ func (v View) Remove(ctx context.Context, ref string, cascade bool) (api.Removed
 	if err != nil {
 		return api.Removed{}, err
 	}
-	v.c.mu.Lock()
-	p := v.c.pending[s.ID]
-	v.c.mu.Unlock()
-	if p != nil {
+	if p := v.c.pendingOf(s.ID); p != nil {
 		select {
 		case <-p.done:
 		case <-ctx.Done():
@@ -53,7 +50,8 @@ func tally(ids []string, sizes map[string]int64) api.Removed {
 	return r
 }
 
-// Merge makes a checkpoint independent of the checkpoints below it.
+// Merge makes a checkpoint independent of the checkpoints below it. One that is not durable
+// yet is waited for.
 func (v View) Merge(ctx context.Context, ref string) (api.Snapshot, error) {
 	s, err := v.own(ref)
 	if err != nil {
@@ -61,6 +59,11 @@ func (v View) Merge(ctx context.Context, ref string) (api.Snapshot, error) {
 	}
 	if err := v.Room(); err != nil {
 		return api.Snapshot{}, err
+	}
+	if p := v.c.pendingOf(s.ID); p != nil {
+		if err := p.Wait(ctx); err != nil {
+			return api.Snapshot{}, err
+		}
 	}
 	if err := v.c.opts.Store.Merge(ctx, s.ID); err != nil {
 		return api.Snapshot{}, err

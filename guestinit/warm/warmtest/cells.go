@@ -37,6 +37,8 @@ var cells = map[string][]cell{
 		{source: "syntax error", status: "error", result: "-", errHas: "SyntaxError"},
 		{source: "import sys; sys.exit(2)", status: "error", result: "-"},
 		{source: "class Odd:\n    def __repr__(self):\n        raise KeyError('repr')\nOdd()", status: "error", result: "-", errHas: "KeyError"},
+		{source: "class Text(str):\n    def __getitem__(self, at):\n        return float('nan')\nclass Sly:\n    def __repr__(self):\n        return Text('sly')\nSly()", status: "ok",
+			result: "sly"},
 		{source: "import subprocess; subprocess.run(['echo', 'child']).returncode", status: "ok", result: "0", out: "child\n"},
 		{source: "import os, ctypes\nif os.fork() == 0:\n    print('child'); os._exit(0)\nos.wait()[1]", status: "ok", result: "0"},
 		{source: "None", status: "ok", result: "-"},

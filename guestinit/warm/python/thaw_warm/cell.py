@@ -116,7 +116,7 @@ def _from_file(tb):
 def _text(value, convert=repr):
     try:
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
-        text = convert(value)
+        text = str.__str__(convert(value))  # whose type may be another, with ways of its own
         _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
         return text, None
     except BaseException as e:

@@ -37,7 +37,8 @@ class Generation:
             self._watch("random", [random], ("seed", "setstate"))
         legacy = sys.modules.get("numpy.random")
         if legacy is not None:
-            self._watch("numpy.random", [legacy, legacy.mtrand], ("seed", "set_state"))
+            # What is set as its bit generator is one that the program made itself.
+            self._watch("numpy.random", [legacy, legacy.mtrand], ("seed", "set_state", "set_bit_generator"))
 
     def prepare(self):
         """Makes the next renewals cheap, as long as no program has drawn: numpy's own way
@@ -85,7 +86,9 @@ class Generation:
             return
         self._watched.add(name)
         for function in functions:
-            original = getattr(modules[0], function)
+            original = getattr(modules[0], function, None)
+            if original is None:
+                continue  # numpy has set_bit_generator since 1.24
             wrapper = self._wrapper(name, original)
             for module in modules:
                 setattr(module, function, wrapper)
