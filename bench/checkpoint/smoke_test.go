@@ -80,12 +80,14 @@ func TestSmoke(t *testing.T) {
 	}
 }
 
-// A search goes back to where it was, whatever the policy.
+// A search goes back to where it was, whatever the policy; also with the tracker that a
+// sandbox has from its start on or never.
 func TestSmokeTrajectory(t *testing.T) {
 	dir, raw := programs(t), t.TempDir()
 	n := 0
 	complete, err := RunTrajectory(t.Context(), TrajectoryConfig{
 		Config: Config{Bin: dir, RawDir: raw, Progress: t.Output()}, Expansions: 6, Rollbacks: 3, Run: RunCell, Policies: []string{"never", "every:2"},
+		Trackers: []string{"dirty-ring"},
 	}, TrajectoryOutput{
 		Host: func(string) {}, Warning: func(w string) { t.Log(w) },
 		Trajectory: func(r Trajectory) {
@@ -96,11 +98,11 @@ func TestSmokeTrajectory(t *testing.T) {
 			}
 		},
 	})
-	if err != nil || !complete || n != 2 {
+	if err != nil || !complete || n != 3 {
 		t.Errorf("complete: %v, %d strategies, %v", complete, n, err)
 	}
 	// A record for each step, and for the root where it is saved.
-	checkLines(t, raw, "trajectory-records.jsonl", 13)
+	checkLines(t, raw, "trajectory-records.jsonl", 20)
 }
 
 // checkLines looks for at least so many lines of JSON in the only file of that name, and

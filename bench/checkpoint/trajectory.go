@@ -225,9 +225,10 @@ func (t *Trajectory) sum() {
 	}
 }
 
-// begin makes a sandbox with the repository as it is at the root.
+// begin makes a sandbox with the repository as it is at the root. It is made with the
+// strategy's tracker: dirty rings cannot be had later.
 func (s *search) begin(ctx context.Context) (err error) {
-	if s.sandbox, err = s.r.create(ctx, api.SandboxRequest{Image: imagePython}); err != nil {
+	if s.sandbox, err = s.r.create(ctx, api.SandboxRequest{Image: imagePython, Tracker: s.t.Tracker}); err != nil {
 		return err
 	}
 	cell, err := placeRepository()
