@@ -15,8 +15,8 @@ const (
 	depth = 100
 	// chunk is what is written before each of them, in bytes.
 	chunk = 64 << 10
-	// chains is how many of them are made: how long a guest takes to acknowledge depends on
-	// the instant at which it was saved.
+	// chains is how many of them are made: how long guests take to acknowledge can differ from
+	// one to the next.
 	chains = 5
 )
 
