@@ -84,6 +84,10 @@ func (e *RefusedMSR) Error() string {
 // SetMSRs sets registers, in order (section 4.19). Each that cannot be set is
 // a RefusedMSR for which refused is asked: nil goes on with the next.
 func (c *VCPU) SetMSRs(list []MSR, refused func(*RefusedMSR) error) error {
+	list, err := c.keepWaiting(list)
+	if err != nil {
+		return err
+	}
 	b := new(msrBatch)
 	for len(list) > 0 {
 		n := min(len(list), maxMSRBatch)
@@ -105,6 +109,23 @@ func (c *VCPU) SetMSRs(list []MSR, refused func(*RefusedMSR) error) error {
 	return nil
 }
 
+// keepWaiting takes the register of asynchronous page faults out of list if it is zero
+// and is to be zero. A processor whose guest takes no such faults stands still while the
+// host brings a page, one that is write-protected by a userfaultfd for example. A write of
+// zero, also over zero, has KVM forget the page but not that the processor waits for it
+// (kvm_pv_enable_async_pf in arch/x86/kvm/x86.c), and it would never run again.
+func (c *VCPU) keepWaiting(list []MSR) ([]MSR, error) {
+	at := slices.Index(list, MSR{Index: msrAsyncPF})
+	if at < 0 {
+		return list, nil
+	}
+	now, err := c.MSRs([]uint32{msrAsyncPF})
+	if err != nil || len(now) != 1 || now[0].Value != 0 {
+		return list, err
+	}
+	return slices.Delete(slices.Clone(list), at, at+1), nil
+}
+
 // Registers that the index list does not name and that hold state
 // nevertheless.
 const (
@@ -120,7 +141,9 @@ const (
 // processor runs, and are zero when it is to write nothing (the kernel's
 // Documentation/virt/kvm/x86/msr.rst): its clock, asynchronous page faults, stolen time
 // and ends of interrupts.
-var ReportMSRs = []uint32{0x12, 0x4b56_4d01, 0x4b56_4d02, 0x4b56_4d03, 0x4b56_4d04}
+var ReportMSRs = []uint32{0x12, 0x4b56_4d01, msrAsyncPF, 0x4b56_4d03, 0x4b56_4d04}
+
+const msrAsyncPF = 0x4b56_4d02 // MSR_KVM_ASYNC_PF_EN
 
 // stateMSRs are the registers that hold a processor's state on this host.
 type stateMSRs struct {
