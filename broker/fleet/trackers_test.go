@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"thaw/broker/fleet/tracker"
+	"thaw/internal/kvmtest"
 	"thaw/vmm/dirty"
 )
 
@@ -61,6 +62,39 @@ func TestMachineWithTracker(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A machine whose processor waits at nearly every instant for a page to be made writable,
+// and whose page tables change, can be rolled back at any and goes on.
+func TestRollbackBesideWrites(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.AckTimeout, c.FreezeTimeout = 20*time.Second, 20*time.Second })
+	m, err := r.Restore(t.Context(), RestoreSpec{Snapshot: r.template(small), Tracker: string(dirty.UffdSync)})
+	if errors.Is(err, dirty.ErrTracker) {
+		kvmtest.Unavailable(t, "%v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close(t.Context())
+	cell(t, m, `import mmap, threading
+old = bytearray(16 << 20)
+def write():
+    while True:
+        with mmap.mmap(-1, 1 << 20) as new:
+            for i in range(0, len(new), 4096):
+                old[i] ^= 1
+                new[i] = 1
+threading.Thread(target=write, daemon=True).start()`)
+	for i := range 8 {
+		c := checkpoint(t, m)
+		time.Sleep(time.Duration(i) * 3 * time.Millisecond)
+		if _, err := m.Rollback(t.Context(), c.ID); err != nil {
+			t.Fatal(err)
+		}
+		if got := cell(t, m, "print(len(old))"); got != fmt.Sprint(16<<20) {
+			t.Fatalf("after rollback %d: %q", i, got)
+		}
 	}
 }
 
