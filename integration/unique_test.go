@@ -70,16 +70,7 @@ func expression(draw map[string]string) string {
 // contexts that wait and in code that runs all the time; what the program seeded
 // does not. TLS works at once in each.
 func TestUniqueness(t *testing.T) {
-	f := newFleet(t)
-	template, err := f.Template(t.Context(), "dual", fleet.Class{MemoryMiB: 1024, VCPUs: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := f.Restore(t.Context(), fleet.RestoreSpec{Snapshot: template})
-	if err != nil {
-		t.Fatal(err)
-	}
-	closeMachine(t, m)
+	m := dualMachine(t)
 	contexts, loops := map[string]uint64{}, map[string]uint64{}
 	for runtime, g := range generators {
 		contexts[runtime] = warmIn(t, m, runtime)
@@ -141,16 +132,7 @@ func TestUniqueness(t *testing.T) {
 // A bit generator that a program gave to numpy's global generator is its own: it keeps its
 // state, and the interpreter goes on although that cannot be seeded anew.
 func TestOwnBitGenerator(t *testing.T) {
-	f := newFleet(t)
-	template, err := f.Template(t.Context(), "dual", fleet.Class{MemoryMiB: 1024, VCPUs: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := f.Restore(t.Context(), fleet.RestoreSpec{Snapshot: template})
-	if err != nil {
-		t.Fatal(err)
-	}
-	closeMachine(t, m)
+	m := dualMachine(t)
 	warm := warmIn(t, m, "python")
 	cellIn(t, m, warm, "import numpy; numpy.random.set_bit_generator(numpy.random.PCG64(5))")
 	forks, _, err := m.Fork(t.Context(), fleet.CheckpointSpec{}, []fleet.RestoreSpec{{}})
@@ -162,6 +144,22 @@ func TestOwnBitGenerator(t *testing.T) {
 	if a, b := cellIn(t, m, warm, draw), cellIn(t, forks[0], warm, draw); !bytes.Equal(a, b) || len(a) == 0 {
 		t.Errorf("the machine draws %q, its fork %q", a, b)
 	}
+}
+
+// dualMachine is a machine of the image that has both interpreters.
+func dualMachine(t *testing.T) *fleet.Machine {
+	t.Helper()
+	f := newFleet(t)
+	template, err := f.Template(t.Context(), "dual", fleet.Class{MemoryMiB: 1024, VCPUs: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := f.Restore(t.Context(), fleet.RestoreSpec{Snapshot: template})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeMachine(t, m)
+	return m
 }
 
 func newFleet(t *testing.T) *fleet.Fleet {
