@@ -16,7 +16,8 @@ func (x *Image) copyIn(host []byte, runs []pageindex.Run, fill *uffd.FD) error {
 		return host[uint64(r.First)*pageSize:][:uint64(r.Count)*pageSize], x.bytes(r, r.Count)
 	}
 	var left []pageindex.Run
-	if fill == nil || fill.RegisterMissing(uffd.Of(host)) != nil { // not if a file is mapped that lies on a disk
+	// Not registered for nothing; and it cannot be where a file is mapped that lies on a disk.
+	if fill == nil || len(runs) == 0 || fill.RegisterMissing(uffd.Of(host)) != nil {
 		left = runs
 	} else {
 		for _, r := range runs {
