@@ -18,20 +18,17 @@ import (
 	"thaw/guestinit/vsock"
 )
 
-// Memory of the agent: it shares the machine with jobs, and lives on little. A collection
-// writes to 190 pages, and with half as much garbage allowed (Go begins at 4 MiB for 100)
-// it came in the first cell of some templates' machines.
-const (
-	gcPercent   = 100
-	memoryLimit = 64 << 20 // soft: collect harder near it
-)
+// memoryLimit is for the agent, which shares the machine with jobs: collect harder near it.
+// How much garbage is allowed below is Go's own default, from 4 MiB on. With half of that a
+// collection came in the first cell of some templates' machines (docs/performance.md, "What
+// a warm Python writes").
+const memoryLimit = 64 << 20
 
 func main() {
 	if os.Getpid() != 1 {
 		fmt.Fprintln(os.Stderr, "thaw-init: runs as PID 1 of a guest only")
 		os.Exit(2)
 	}
-	debug.SetGCPercent(gcPercent)
 	debug.SetMemoryLimit(memoryLimit)
 	defer func() {
 		if r := recover(); r != nil {
