@@ -240,8 +240,8 @@ func (f *Fleet) spawn(do func()) {
 
 // forks bounds how many machines are restored at a time by one Fork. More than there are
 // CPUs, because each waits now and then: to be born, for its guest's answer, or for the
-// kernel. With three for each CPU a tenth of two CPUs' time was idle, with eight a
-// twentieth, and more than that are no faster.
+// kernel. On a pvm host with three for each of two CPUs a tenth of their time was idle,
+// with six or ten a twentieth.
 func forks() int { return 8 * runtime.NumCPU() }
 
 // randomName makes a name that nobody guesses.
